@@ -1,0 +1,44 @@
+# Bare `make` lists what there is. PYTHON names the interpreter that the virtual environment is made of.
+PYTHON ?= python3
+BIN := .venv/bin
+ENGINE_TESTS := tests/engine
+SERVER_TESTS := tests/server
+
+.DEFAULT_GOAL := help
+.PHONY: help environment development demo serve test test-unit test-engine test-server lint format
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+environment:
+	@$(PYTHON) tools/setup_environment.py
+
+development:
+	@$(PYTHON) tools/setup_environment.py --dev
+
+demo: environment  ## set everything up, serve the demo model, stream one answer
+	@$(BIN)/rbln-vllm-backend demo-model
+	@$(BIN)/rbln-vllm-backend demo --model-repository model_repository
+
+serve: environment  ## the same set-up, stays up until Ctrl-C; OPTIONS go to tritonserver
+	@$(BIN)/rbln-vllm-backend demo-model
+	@echo 'When it says "Started HTTPService", in another terminal:'
+	@echo "  curl -N localhost:8000/v2/models/llm/generate_stream -d '{\"text_input\": \"Once upon a time\", \"stream\": true, \"max_tokens\": 64}'"
+	@exec $(BIN)/rbln-vllm-backend serve --model-repository model_repository $(OPTIONS)
+
+test: development test-unit test-engine test-server  ## set everything up and run every test
+
+test-unit: development  ## the tests that need neither Triton nor vLLM (seconds)
+	@$(BIN)/python -m pytest tests/unit
+
+test-engine: development  ## the tests on the real vLLM engine
+	@$(BIN)/python -m pytest $(ENGINE_TESTS)
+
+test-server: development  ## the tests through a real tritonserver
+	@$(BIN)/python -m pytest $(SERVER_TESTS)
+
+lint: development  ## ruff and mypy
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: development  ## let ruff format the code
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

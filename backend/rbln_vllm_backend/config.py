@@ -1,0 +1,116 @@
+"""config.pbtxt's parameters, sorted by who reads them, with every fault reported at once.
+
+A parameter is one of four things: an engine flag of vLLM (``max_model_len``; the flag without its dashes), an option of
+ours (``serving.…``), an environment variable (``env.NAME``), or one of Triton's own in capitals, which is left alone.
+Nothing here imports vLLM: what only its parser knows is checked in ``vllm_flags``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbln_vllm_backend import paths, serving_options, speculation
+from rbln_vllm_backend.errors import ConfigError, Fault
+from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.speculation import Speculation
+
+ENV_PREFIX = "env."
+_TRITONS_OWN = re.compile(r"[A-Z][A-Z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DOTTED_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+# Parameters whose value names a checkpoint.
+_CHECKPOINTS = ("model", "tokenizer")
+
+
+@dataclass(frozen=True)
+class BackendConfig:
+    """A config.pbtxt that passed every check that needs no engine."""
+
+    engine_flags: Mapping[str, str]  # parameter as written -> its text, speculation left out
+    speculation: Speculation | None
+    serving: ServingOptions
+    environment: Mapping[str, str]
+
+
+def parameters_of(model_config: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of a model configuration in Triton's JSON form: name -> text."""
+    parameters = model_config.get("parameters") or {}
+    return {key: str(value.get("string_value", "")) for key, value in parameters.items()}
+
+
+def read(parameters: Mapping[str, str], folder: Path) -> BackendConfig:
+    """Sorts and checks the parameters; ``folder`` is the one of config.pbtxt.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    ours = {key: text for key, text in parameters.items() if not _TRITONS_OWN.fullmatch(key)}
+    serving, faults = serving_options.read(_starting_with(serving_options.PREFIX, ours))
+    environment, environment_faults = _environment(_starting_with(ENV_PREFIX, ours))
+    chosen, speculation_faults = speculation.read(ours, folder)
+    flags, flag_faults = _engine_flags(ours, folder)
+    faults = [*flag_faults, *speculation_faults, *faults, *environment_faults]
+    if faults:
+        raise ConfigError(faults)
+    return BackendConfig(flags, chosen, serving, environment)
+
+
+def _starting_with(prefix: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in parameters.items() if key.startswith(prefix)}
+
+
+def _environment(parameters: Mapping[str, str]) -> tuple[dict[str, str], list[Fault]]:
+    variables: dict[str, str] = {}
+    faults: list[Fault] = []
+    for key, text in parameters.items():
+        name = key.removeprefix(ENV_PREFIX)
+        if _VARIABLE.fullmatch(name):
+            variables[name] = text
+        else:
+            faults.append(Fault(key, "not the name of an environment variable", f"Write {ENV_PREFIX}NAME", text))
+    return variables, faults
+
+
+def engine_flags_of(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters that are engine flags, unchecked, speculation left out."""
+    return {
+        key: text
+        for key, text in parameters.items()
+        if not key.startswith((serving_options.PREFIX, ENV_PREFIX))
+        and not speculation.is_speculative(key)
+        and not _TRITONS_OWN.fullmatch(key)
+    }
+
+
+def _engine_flags(parameters: Mapping[str, str], folder: Path) -> tuple[dict[str, str], list[Fault]]:
+    flags = engine_flags_of(parameters)
+    faults = [_malformed(key, text) for key, text in flags.items() if not _DOTTED_WORDS.fullmatch(key)]
+    faults += _mixed_forms(flags)
+    if not flags.get("model"):
+        faults.append(
+            Fault("model", "the checkpoint to serve is missing", 'Set the parameter "model" to a folder or a hub id')
+        )
+    for key in _CHECKPOINTS:
+        if flags.get(key):
+            flags[key], fault = paths.resolve(key, flags[key], folder)
+            faults.extend([fault] if fault else [])
+    return flags, faults
+
+
+def _malformed(key: str, text: str) -> Fault:
+    return Fault(
+        key, "not the name of a parameter", "Use an engine flag's name with _ for -, such as max_model_len", text
+    )
+
+
+def _mixed_forms(flags: Mapping[str, str]) -> list[Fault]:
+    """A nested option given whole and by its keys: which one wins would be a guess."""
+    roots = {key.split(".")[0] for key in flags if "." in key}
+    return [
+        Fault(root, f"given both as one JSON and as {root}.…", "Use one of the two", flags[root])
+        for root in sorted(roots & set(flags))
+    ]

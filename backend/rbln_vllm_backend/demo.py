@@ -1,0 +1,122 @@
+"""The demo: serve the model repository, stream one answer to the terminal, say what speculation gave, stop."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess
+
+PROMPT = "Say it again: the quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog."
+SAMPLING = {"temperature": 0.0, "max_tokens": 96}
+_READY_DEADLINE_S = 300.0
+_ANSWER_DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one streamed answer measured: tokens, seconds to the first and in all, and its speculation."""
+
+    tokens: int
+    first_token_s: float
+    total_s: float
+    draft_tokens: int
+    accepted_tokens: int
+    acceptance_rate: float
+    mean_acceptance_length: float
+
+    def __str__(self) -> str:
+        decoding_s = max(self.total_s - self.first_token_s, 1e-9)
+        return (
+            f"{self.tokens} tokens, time to first token {self.first_token_s * 1000:.0f} ms, "
+            f"{(self.tokens - 1) / decoding_s:.1f} tokens/s after it\n"
+            f"speculation: {self.draft_tokens} tokens drafted, {self.accepted_tokens} accepted "
+            f"({self.acceptance_rate:.0%}), mean acceptance length {self.mean_acceptance_length:.2f}"
+        )
+
+
+def run(model_repository: str) -> int:
+    """Exit status 0 only if the server came up, the answer was streamed, drafts were accepted, and it stopped well."""
+    with tempfile.TemporaryDirectory(prefix="rbln-vllm-demo-") as folder:
+        log = Path(folder) / "tritonserver.log"
+        server = ServerProcess(model_repository, log_path=log)
+        began = time.monotonic()
+        try:
+            server.start()
+            _say("Starting tritonserver and the vLLM engine (20 to 60 s on two cores) …")
+            server.wait_ready(_READY_DEADLINE_S)
+            _say(f"Ready after {time.monotonic() - began:.0f} s. The prompt:\n\n{PROMPT}\n\nThe answer, as it comes:\n")
+            outcome = stream_one("localhost:8001", "llm", PROMPT, SAMPLING)
+            _say(f"\n{outcome}")
+        except EmbeddedServerError:
+            _say("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
+            raise
+        finally:
+            status = server.stop()
+    _say(f"Server stopped with status {status}.")
+    return 0 if outcome.accepted_tokens > 0 and status == 0 else 1
+
+
+def stream_one(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Outcome:
+    """Streams one answer to standard output as it comes."""
+    began = time.monotonic()
+    first_token_s, tokens, last = 0.0, 0, None
+    for result in _results(url, model, prompt, sampling):
+        last = result
+        if not tokens:
+            first_token_s = time.monotonic() - began
+        tokens += int(result.as_numpy("num_output_tokens")[0])
+        sys.stdout.write(result.as_numpy("text_output")[0].decode())
+        sys.stdout.flush()
+    total_s = time.monotonic() - began
+    sys.stdout.write("\n")
+    counts = {name: float(last.as_numpy(name)[0]) if last else 0.0 for name in _COUNTS}
+    return Outcome(
+        tokens,
+        first_token_s,
+        total_s,
+        int(counts["num_draft_tokens"]),
+        int(counts["num_accepted_tokens"]),
+        counts["acceptance_rate"],
+        counts["mean_acceptance_length"],
+    )
+
+
+_COUNTS = ("num_draft_tokens", "num_accepted_tokens", "acceptance_rate", "mean_acceptance_length")
+
+
+def _results(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Iterator[Any]:
+    """The responses of one stream, in order; raises the server's error."""
+    import numpy as np
+    from tritonclient import grpc
+
+    arrived: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    texts = {"text_input": prompt, "sampling_parameters": json.dumps(sampling)}
+    inputs = [grpc.InferInput(name, [1], "BYTES") for name in texts]
+    for tensor, text in zip(inputs, texts.values(), strict=True):
+        tensor.set_data_from_numpy(np.array([text.encode()], dtype=np.object_))
+    for name in ("stream", "return_num_output_tokens", "return_speculation"):
+        inputs.append(grpc.InferInput(name, [1], "BOOL"))
+        inputs[-1].set_data_from_numpy(np.array([True]))
+    with grpc.InferenceServerClient(url) as client:
+        client.start_stream(lambda result, error: arrived.put((result, error)))
+        client.async_stream_infer(model, inputs, enable_empty_final_response=True)
+        final = False
+        while not final:
+            result, error = arrived.get(timeout=_ANSWER_DEADLINE_S)
+            if error is not None:
+                raise EmbeddedServerError(f"The server refused the demo's request: {error}")
+            final = result.get_response().parameters["triton_final_response"].bool_param
+            if result.as_numpy("text_output") is not None:
+                yield result
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,116 @@
+"""The port to an engine: what the service needs of one, and the values that cross.
+
+``vllm_engine`` implements it over vLLM, ``tests/fakes`` over a script. Every value here is frozen: it crosses threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the engine is asked to do for one request.
+
+    ``request_id`` is ours and unique. ``sampling`` holds only what the client set, typed and checked.
+    With ``stream`` the engine answers a step at a time, else once with the whole.
+    """
+
+    request_id: str
+    prompt: str
+    sampling: Mapping[str, Any]
+    stream: bool
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """One candidate for a position: natural logarithm of its probability, its rank (1 is likeliest), its text."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str | None
+
+
+@dataclass(frozen=True)
+class SpeculationCounts:
+    """What speculation did for one request: drafting steps, tokens drafted, tokens accepted.
+
+    Without speculation in the engine ``configured`` is false and every number is zero.
+    """
+
+    steps: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    configured: bool = True
+
+    def __add__(self, other: SpeculationCounts) -> SpeculationCounts:
+        return SpeculationCounts(
+            self.steps + other.steps,
+            self.draft_tokens + other.draft_tokens,
+            self.accepted_tokens + other.accepted_tokens,
+            self.configured or other.configured,
+        )
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted tokens, 0 when nothing was drafted."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens per drafting step, the target's own included: 1 + accepted / steps, as vLLM counts it."""
+        if not self.configured:
+            return 0.0
+        return 1.0 + (self.accepted_tokens / self.steps if self.steps else 0.0)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one sequence gained since its last piece; ``finish_reason`` is set on its last one.
+
+    ``logprobs`` has one mapping (token id -> candidate) for each new token. ``cumulative_logprob`` covers the sequence
+    so far. ``speculation`` comes with the last piece, and only when the engine counted it.
+    """
+
+    index: int
+    text: str
+    num_tokens: int
+    finish_reason: str | None = None
+    cumulative_logprob: float | None = None
+    logprobs: tuple[Mapping[int, TokenLogprob], ...] | None = None
+    speculation: SpeculationCounts | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one engine step gave one request: a piece for each sequence that moved."""
+
+    pieces: tuple[Piece, ...]
+    num_input_tokens: int
+    finished: bool
+
+
+class Engine(Protocol):
+    """An engine that was started: it generates until it is stopped or dies."""
+
+    def start(self) -> str:
+        """Loads the checkpoint; blocks until the engine can serve. Returns a line that describes it, for the log.
+
+        Called once, on the main thread, before any thread of ours exists: the engine's process may be a fork.
+
+        Raises:
+            ConfigError, EngineStartError: nothing is left running.
+        """
+
+    def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """The steps of one request, the last with ``finished``; closing the iterator aborts the request.
+
+        Raises (while iterating):
+            RequestError: this request can't be served.
+            EngineDown: no request can.
+        """
+
+    def stop(self) -> None:
+        """Ends the engine and its processes; open iterators raise. May be called twice, and after a failed start."""

@@ -1,0 +1,127 @@
+"""A model folder's config.pbtxt, outside of a server: read, completed, explained."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rbln_vllm_backend import config, wire
+from rbln_vllm_backend.config import BackendConfig
+from rbln_vllm_backend.errors import ConfigError, Fault
+
+_FILE = "config.pbtxt"
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
+
+
+class ModelFolder:
+    """The folder of one model in a repository, or its config.pbtxt itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path / _FILE if path.is_dir() else path
+        self._folder = self._file.parent.resolve()
+
+    def read(self) -> Any:
+        """The file as Triton's ``ModelConfig`` message; raises ConfigError with the place of a mistake."""
+        from google.protobuf import text_format
+        from tritonclient.grpc import model_config_pb2
+
+        try:
+            text = self._file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            fault = Fault(str(self._file), f"can't be read ({error})", "Name a model folder with a config.pbtxt")
+            raise ConfigError([fault]) from error
+        try:
+            return text_format.Parse(text, model_config_pb2.ModelConfig())
+        except text_format.ParseError as error:
+            raise ConfigError(
+                [Fault(str(self._file), f"not a model configuration ({error})", "Mend the file")]
+            ) from error
+
+    def check(self) -> BackendConfig:
+        """Everything that can be known without an engine, vLLM's own parser included where vLLM is installed.
+
+        Raises:
+            ConfigError: with every fault.
+        """
+        message = self.read()
+        parameters = {key: value.string_value for key, value in message.parameters.items()}
+        try:
+            settings, faults = config.read(parameters, self._folder), []
+        except ConfigError as error:
+            settings, faults = None, list(error.faults)
+        if has_vllm():
+            faults += _parser_faults(parameters)
+        if settings is None or faults:
+            raise ConfigError(faults)
+        return settings
+
+    def full_config(self) -> str:
+        """The complete config.pbtxt, for a server that runs with auto-complete off."""
+        from google.protobuf import text_format
+
+        message = self.read()
+        message.name = message.name or self._folder.name
+        message.backend = message.backend or "python"
+        message.max_batch_size = 0
+        message.model_transaction_policy.decoupled = True
+        _complete(message, "input", wire.INPUTS, optional=True)
+        _complete(message, "output", wire.OUTPUTS, optional=False)
+        return str(text_format.MessageToString(message))
+
+
+def has_vllm() -> bool:
+    """Whether vLLM is installed here, so that its parser can check the engine flags."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def report(settings: BackendConfig) -> Iterator[str]:
+    """What the engine would get, a line at a time."""
+    yield "engine flags"
+    yield from _rows(settings.engine_flags)
+    if not has_vllm():
+        yield "  (not checked: vLLM isn't installed here, and only its parser knows the flags)"
+    yield "speculation"
+    yield from _rows(settings.speculation.options if settings.speculation else {})
+    for note in settings.speculation.notes if settings.speculation else ():
+        yield f"  note: {note}"
+    yield "serving options"
+    yield from _rows({f"serving.{name}": value for name, value in vars(settings.serving).items()})
+    yield "environment"
+    yield from _rows({name: _masked(name, value) for name, value in settings.environment.items()})
+
+
+def _rows(values: Mapping[str, object]) -> Iterator[str]:
+    for name in sorted(values):
+        yield f"  {name} = {values[name]}"
+    if not values:
+        yield "  none"
+
+
+def _masked(name: str, value: str) -> str:
+    return "(hidden)" if _SECRET.search(name) else value
+
+
+def _parser_faults(parameters: dict[str, str]) -> list[Fault]:
+    from rbln_vllm_backend import vllm_flags
+
+    logging.getLogger("vllm").setLevel(logging.ERROR)  # it greets, and the report is read by people
+    try:
+        vllm_flags.parse(config.engine_flags_of(parameters), None)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
+
+
+def _complete(message: Any, side: str, tensors: tuple[wire.Tensor, ...], optional: bool) -> None:
+    entries = getattr(message, side)
+    present = {entry.name for entry in entries}
+    for tensor in tensors:
+        if tensor.name not in present:
+            data_type = type(message).DESCRIPTOR.file.enum_types_by_name["DataType"].values_by_name[tensor.data_type]
+            entry = entries.add(name=tensor.name, data_type=data_type.number, dims=tensor.dims)
+            if optional:
+                entry.optional = True

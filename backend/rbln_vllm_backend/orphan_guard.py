@@ -1,0 +1,38 @@
+"""Engine processes die with the process that started them, even when that is killed.
+
+An engine that outlives a killed server would hold its device and its memory; vLLM itself has no watch on its parent.
+``arm`` is called once in Triton's stub. A forked engine process follows its parent by a hook of the fork, a spawned
+one by vLLM's plugin mechanism: ``follow_parent`` is this package's entry point in ``vllm.general_plugins``, which
+every vLLM process calls as it starts. Without ``arm`` it does nothing, so a `vllm serve` in the same environment is
+left alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+PLUGIN_NAME = "rbln_vllm_backend_orphan_guard"
+_OWNER = "RBLN_VLLM_BACKEND_OWNER_PID"
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def arm() -> None:
+    """From now on, what vLLM starts from this process follows it."""
+    os.environ[_OWNER] = str(os.getpid())
+    chosen = os.environ.get("VLLM_PLUGINS")
+    if chosen and PLUGIN_NAME not in chosen.split(","):
+        os.environ["VLLM_PLUGINS"] = f"{chosen},{PLUGIN_NAME}"
+    os.register_at_fork(after_in_child=follow_parent)
+
+
+def follow_parent() -> None:
+    """Asks the kernel to kill this process when the thread that started it ends."""
+    owner = os.environ.get(_OWNER)
+    if owner is None or owner == str(os.getpid()):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if str(os.getppid()) != owner:
+        os._exit(1)  # the parent ended before the kernel was asked
+    os.environ[_OWNER] = str(os.getpid())  # and what we start follows us

@@ -1,0 +1,147 @@
+"""Accept, generate, cancel, drain: the application, without Triton and without vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+
+from rbln_vllm_backend.engine import Engine, Generation
+from rbln_vllm_backend.errors import Cancelled, RequestError, Unavailable, as_request_error
+from rbln_vllm_backend.loop_thread import LoopThread
+from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.stream import Outbox, Reply, ResponseStream
+
+_log = logging.getLogger(__name__)
+
+# Repeats itself, so that a proposer which looks for repeats drafts too.
+_WARMUP_PROMPT = "one two three one two three one two three one two"
+_CANCELLED = "The request was cancelled."
+_STUBBORN_S = 5.0  # how long a cancelled request may take to leave the engine
+_WARMUP_SAMPLING = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
+
+
+@dataclass
+class _Open:
+    """A request between its acceptance and its FINAL; belongs to the loop."""
+
+    stream: ResponseStream
+    task: asyncio.Task[None] | None = None
+    reason: RequestError | None = None
+
+
+class Service:
+    """Requests in, replies out, around an engine that was started.
+
+    ``accept`` is called by Triton's thread, ``open_replies`` and ``cancel`` by the watch; the rest runs on the loop.
+    """
+
+    def __init__(self, engine: Engine, options: ServingOptions) -> None:
+        self._engine = engine
+        self._options = options
+        self._loop = LoopThread()
+        self._outbox = Outbox()
+        self._open: dict[str, _Open] = {}
+        self._draining = False
+
+    def start(self) -> None:
+        """Starts the threads, and runs the warm-up request unless it is switched off."""
+        self._loop.start()
+        self._outbox.start()
+        if self._options.warmup:
+            self._loop.run(self._warm_up()).result()
+
+    def accept(self, request: Request, reply: Reply) -> None:
+        """Takes a request over; whatever happens, its reply gets exactly one FINAL. Never blocks, never raises.
+
+        Refused with UNAVAILABLE while draining, or above ``serving.max_inflight_requests``.
+        """
+        request_id = uuid.uuid4().hex
+        stream = self._outbox.open(reply, request_id)
+        limit = self._options.max_inflight_requests
+        if self._draining:
+            stream.fail(Unavailable("The model is being unloaded; it takes no new requests."))
+        elif limit is not None and len(self._open) >= limit:
+            stream.fail(
+                Unavailable(f"serving.max_inflight_requests = {limit} requests are in flight; try again later.")
+            )
+        else:
+            self._open[request_id] = _Open(stream)
+            self._loop.call(self._begin, request_id, request)
+
+    def open_replies(self) -> list[tuple[str, Reply]]:
+        """Our id and the reply of every open request; from any thread."""
+        return [(request_id, opened.stream.reply) for request_id, opened in list(self._open.items())]
+
+    def cancel(self, request_id: str) -> None:
+        """Aborts a request in the engine; its reply gets CANCELLED. From any thread; unknown ids do nothing."""
+        self._loop.call(self._end, request_id, Cancelled(_CANCELLED))
+
+    def drain(self) -> None:
+        """Refuses new requests from now on; open ones end within ``serving.drain_timeout_s``. From any thread."""
+        if not self._draining:
+            self._draining = True
+            _log.info("Draining: %d open requests may go on for %g s", len(self._open), self._options.drain_timeout_s)
+            self._loop.run(self._end_all_after(self._options.drain_timeout_s))
+
+    def stop(self) -> None:
+        """Ends what is open, the engine, and the threads."""
+        self._draining = True
+        self._loop.run(self._end_all_after(0)).result()
+        self._engine.stop()
+        self._loop.stop()
+        self._outbox.stop()
+
+    def _begin(self, request_id: str, request: Request) -> None:
+        opened = self._open[request_id]
+        generation = Generation(request_id, request.prompt, request.sampling, request.stream)
+        opened.task = asyncio.ensure_future(self._serve(opened.stream, generation))
+        # Not a finally in the task: a task that is cancelled before its first step runs no line of its own.
+        opened.task.add_done_callback(partial(self._finish, request_id))
+
+    async def _serve(self, stream: ResponseStream, generation: Generation) -> None:
+        async with aclosing(self._engine.generate(generation)) as steps:
+            async for step in steps:
+                stream.push(step)
+
+    def _finish(self, request_id: str, task: asyncio.Task[None]) -> None:
+        opened = self._open.pop(request_id)
+        error = opened.reason or (Cancelled(_CANCELLED) if task.cancelled() else task.exception())
+        if error is not None and not isinstance(error, RequestError):
+            _log.error("Request %s failed inside the backend", request_id, exc_info=error)
+        # A stream whose last step was pushed takes no failure any more.
+        opened.stream.fail(as_request_error(error or RuntimeError("no last step"), request_id))
+
+    def _end(self, request_id: str, reason: RequestError) -> None:
+        opened = self._open.get(request_id)
+        if opened is not None and opened.task is not None and opened.reason is None:
+            opened.reason = reason
+            opened.task.cancel()
+
+    async def _end_all_after(self, delay_s: float) -> None:
+        deadline = time.monotonic() + delay_s
+        while self._open and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        for request_id in list(self._open):
+            self._end(request_id, Unavailable("The model was unloaded before the request ended."))
+        tasks = [opened.task for opened in self._open.values() if opened.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STUBBORN_S)
+
+    async def _warm_up(self) -> None:
+        generation = Generation("warm-up", _WARMUP_PROMPT, _WARMUP_SAMPLING, stream=False)
+        began = time.monotonic()
+        try:
+            async for _ in self._engine.generate(generation):
+                pass
+        except Unavailable:
+            raise
+        except RequestError as error:
+            _log.warning("The warm-up request was refused: %s", error)
+        else:
+            _log.info("Warm-up took %.1f s", time.monotonic() - began)

@@ -1,0 +1,159 @@
+"""From the event loop to Triton: order, merging, and exactly one FINAL.
+
+The loop pushes steps and never waits. A sender thread delivers them; each stream stays with one thread, so its order
+holds. Steps that pile up while the thread is busy are merged into one response, and a step without text waits for one
+that has some: no response is empty but the last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
+from typing import Protocol
+
+from rbln_vllm_backend.engine import Piece, Step
+from rbln_vllm_backend.errors import RequestError, as_request_error
+
+_log = logging.getLogger(__name__)
+
+
+class Reply(Protocol):
+    """One client's answer, as the server takes it."""
+
+    def send(self, step: Step) -> None:
+        """Sends one response, with FINAL if the step finishes the request."""
+
+    def fail(self, error: RequestError) -> None:
+        """Sends one error, with FINAL."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has gone; an exchange with the server, so never asked on the loop."""
+
+
+class ResponseStream:
+    """One request's way out. ``push`` and ``fail`` belong to the loop, ``deliver`` to the sender thread."""
+
+    def __init__(self, reply: Reply, queue: SimpleQueue[ResponseStream | None], request_id: str) -> None:
+        self.reply = reply
+        self.request_id = request_id
+        self._queue = queue
+        self._waiting: deque[Step] = deque()
+        self._failure: RequestError | None = None
+        self._ended = False  # loop side: the last step or a failure was pushed
+        self._closed = False  # sender side: FINAL was sent
+
+    def push(self, step: Step) -> None:
+        """Adds a step; after the end nothing is taken."""
+        if self._ended:
+            return
+        self._ended = step.finished
+        self._waiting.append(step)
+        if step.finished or any(piece.text or piece.finish_reason for piece in step.pieces):
+            self._queue.put(self)
+
+    def fail(self, error: RequestError) -> None:
+        """Ends the stream with an error, behind what already waits; after the end it does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        self._failure = error
+        self._queue.put(self)
+
+    def deliver(self) -> None:
+        """Sends what waits; at the end, FINAL. A reply that can't be sent is given up, and said in the log."""
+        if self._closed:
+            return
+        failure = self._failure  # read first: what was pushed before the failure is then in the queue
+        step = merge(_drain(self._waiting))
+        try:
+            if step is not None and (failure is None or any(piece.text for piece in step.pieces)):
+                self._closed = step.finished
+                self.reply.send(step)
+            if failure is not None:
+                self._closed = True
+                self.reply.fail(failure)
+        except Exception as error:
+            _log.exception("The response of request %s could not be sent", self.request_id)
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._closed = True
+        try:
+            self.reply.fail(as_request_error(error, self.request_id))
+        except Exception:
+            _log.warning("Nor could its error: the server has closed request %s", self.request_id)
+
+
+class Outbox:
+    """The sender threads. A stream keeps the thread that it was given."""
+
+    def __init__(self, threads: int = 4) -> None:
+        self._queues: list[SimpleQueue[ResponseStream | None]] = [SimpleQueue() for _ in range(threads)]
+        self._turn = itertools.cycle(self._queues)
+        self._threads = [
+            threading.Thread(target=_deliver_all, args=(queue,), name=f"sender-{number}", daemon=True)
+            for number, queue in enumerate(self._queues)
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def open(self, reply: Reply, request_id: str) -> ResponseStream:
+        """A stream to one client."""
+        return ResponseStream(reply, next(self._turn), request_id)
+
+    def stop(self) -> None:
+        """Delivers what waits, then ends the threads."""
+        for queue in self._queues:
+            queue.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+
+def merge(steps: Sequence[Step]) -> Step | None:
+    """Several steps of one request as one; each sequence's pieces are joined, in the order of their index."""
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    by_index: dict[int, list[Piece]] = {}
+    for step in steps:
+        for piece in step.pieces:
+            by_index.setdefault(piece.index, []).append(piece)
+    pieces = tuple(_join(by_index[index]) for index in sorted(by_index))
+    return Step(pieces, steps[-1].num_input_tokens, steps[-1].finished)
+
+
+def _join(pieces: Sequence[Piece]) -> Piece:
+    last = pieces[-1]
+    if len(pieces) == 1:
+        return last
+    logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
+    return Piece(
+        index=last.index,
+        text="".join(piece.text for piece in pieces),
+        num_tokens=sum(piece.num_tokens for piece in pieces),
+        finish_reason=last.finish_reason,
+        cumulative_logprob=last.cumulative_logprob,
+        logprobs=tuple(itertools.chain.from_iterable(logprobs)) if logprobs else None,
+        speculation=last.speculation,
+    )
+
+
+def _drain(waiting: deque[Step]) -> list[Step]:
+    return [waiting.popleft() for _ in range(len(waiting))]
+
+
+def _deliver_all(queue: SimpleQueue[ResponseStream | None]) -> None:
+    for stream in _until_none(queue):
+        stream.deliver()
+
+
+def _until_none(queue: SimpleQueue[ResponseStream | None]) -> Iterable[ResponseStream]:
+    while (stream := queue.get()) is not None:
+        yield stream

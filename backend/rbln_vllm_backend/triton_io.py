@@ -1,0 +1,168 @@
+"""Tensors ↔ our objects, errors → Triton's codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from rbln_vllm_backend import request as requests
+from rbln_vllm_backend import sampling
+from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
+from rbln_vllm_backend.errors import InvalidRequest, RequestError
+from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS
+
+_FINAL = 1  # TRITONSERVER_RESPONSE_COMPLETE_FINAL; pb_utils fills its own constant only inside the stub
+
+
+def complete(model_config: Any) -> None:
+    """Adds what every model of this backend has: inputs, outputs, decoupled, no batching."""
+    for tensor in INPUTS:
+        model_config.add_input(tensor.as_triton(optional=True))
+    for tensor in OUTPUTS:
+        model_config.add_output(tensor.as_triton())
+    model_config.set_model_transaction_policy({"decoupled": True})
+    model_config.set_max_batch_size(0)
+
+
+def decode(triton_request: Any, ignored_parameters: Sequence[str]) -> Request:
+    """One request of Triton's as ours.
+
+    Raises:
+        RequestError: the client's fault, with the field's name.
+    """
+    tensors = {}
+    for tensor in triton_request.inputs():
+        tensors[tensor.name()] = _elements(tensor)
+    return requests.read(tensors, _parameters(triton_request), triton_request.request_id(), ignored_parameters)
+
+
+def _elements(tensor: Any) -> list[object]:
+    try:
+        elements: list[object] = tensor.as_numpy().reshape(-1).tolist()
+    except Exception as error:
+        raise InvalidRequest(f"{tensor.name()}: the tensor can't be decoded ({error}).") from error
+    return elements
+
+
+def _parameters(triton_request: Any) -> Mapping[str, object]:
+    text = triton_request.parameters()
+    return sampling.decode_json(text) if text else {}
+
+
+def error_of(error: RequestError) -> Any:
+    """Triton's error object, with the code that ``error`` names."""
+    code = getattr(pb_utils.TritonError, error.code, pb_utils.TritonError.INTERNAL)
+    return pb_utils.TritonError(str(error), code)
+
+
+class TritonReply:
+    """One client's answer over Triton's response sender. Implements ``stream.Reply``."""
+
+    def __init__(self, triton_request: Any) -> None:
+        self._sender = triton_request.get_response_sender()
+        self._asked: frozenset[str] = frozenset()
+        self._prefix = ""
+        self._indexed = False
+        self._speculation: SpeculationCounts | None = SpeculationCounts(configured=False)
+
+    def expect(self, request: Request) -> None:
+        """Says what the client asked for; before that only ``fail`` may be called."""
+        self._asked = request.asked
+        self._prefix = request.prefix
+        self._indexed = request.sequences > 1
+
+    def send(self, step: Step) -> None:
+        """See ``stream.Reply.send``."""
+        response = pb_utils.InferenceResponse(output_tensors=self._tensors(step))
+        self._sender.send(response, flags=_FINAL if step.finished else 0)
+
+    def fail(self, error: RequestError) -> None:
+        """See ``stream.Reply.fail``."""
+        self._sender.send(pb_utils.InferenceResponse(error=error_of(error)), flags=_FINAL)
+
+    def is_cancelled(self) -> bool:
+        """See ``stream.Reply.is_cancelled``."""
+        return bool(self._sender.is_cancelled())
+
+    def _tensors(self, step: Step) -> list[Any]:
+        pieces = step.pieces
+        prefix = self._prefix
+        tensors = [_bytes("text_output", [prefix + piece.text for piece in pieces])]
+        if self._indexed:
+            tensors.append(_array("sequence_index", [piece.index for piece in pieces], np.uint32))
+        for name in self._asked:
+            tensors += _ASKED[name](pieces, step)
+        if "return_speculation" in self._asked:
+            tensors += self._speculation_tensors(step)
+        return tensors
+
+    def _speculation_tensors(self, step: Step) -> list[Any]:
+        """The request's totals, on its last response; nothing if the engine lacks the numbers of a sequence."""
+        for piece in step.pieces:
+            if piece.finish_reason is not None:
+                known = self._speculation is not None and piece.speculation is not None
+                self._speculation = self._speculation + piece.speculation if known else None  # type: ignore[operator]
+        counts = self._speculation
+        if not step.finished or counts is None:
+            return []
+        return [
+            _array("num_draft_tokens", [counts.draft_tokens], np.uint32),
+            _array("num_accepted_tokens", [counts.accepted_tokens], np.uint32),
+            _array("acceptance_rate", [counts.acceptance_rate], np.float32),
+            _array("mean_acceptance_length", [counts.mean_acceptance_length], np.float32),
+        ]
+
+
+def _bytes(name: str, texts: Sequence[str]) -> Any:
+    return pb_utils.Tensor(name, np.array([text.encode() for text in texts], dtype=np.object_))
+
+
+def _array(name: str, numbers: Sequence[float], kind: Any) -> Any:
+    return pb_utils.Tensor(name, np.array(numbers, dtype=kind))
+
+
+def _finish_reason(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    if not any(piece.finish_reason for piece in pieces):
+        return []
+    return [_bytes("finish_reason", [piece.finish_reason or "" for piece in pieces])]
+
+
+def _cumulative_logprob(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    if any(piece.cumulative_logprob is None for piece in pieces):
+        return []
+    return [_array("cumulative_logprob", [piece.cumulative_logprob or 0.0 for piece in pieces], np.float32)]
+
+
+def _logprobs(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    if any(piece.logprobs is None for piece in pieces):
+        return []
+    return [_bytes("logprobs", [_logprobs_json(piece.logprobs or ()) for piece in pieces])]
+
+
+def _logprobs_json(positions: Sequence[Mapping[int, TokenLogprob]]) -> str:
+    return msgspec.json.encode(
+        [{str(token): item for token, item in position.items()} for position in positions]
+    ).decode()
+
+
+def _num_input_tokens(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    return [_array("num_input_tokens", [step.num_input_tokens], np.uint32)]
+
+
+def _num_output_tokens(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    return [_array("num_output_tokens", [piece.num_tokens for piece in pieces], np.uint32)]
+
+
+_ASKED: dict[str, Any] = {
+    "return_finish_reason": _finish_reason,
+    "return_cumulative_logprob": _cumulative_logprob,
+    "return_logprobs": _logprobs,
+    "return_num_input_tokens": _num_input_tokens,
+    "return_num_output_tokens": _num_output_tokens,
+    "return_speculation": lambda pieces, step: [],
+}

@@ -1,0 +1,37 @@
+"""Our log lines, handed to Triton's own log."""
+
+from __future__ import annotations
+
+import logging
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonLog(logging.Handler):
+    """Writes each record with the model's name to the server's log, at the level that fits."""
+
+    def __init__(self, model_name: str) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(f"[{model_name}] %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler.emit``."""
+        logger = pb_utils.Logger
+        write = (
+            logger.log_error
+            if record.levelno >= logging.ERROR
+            else logger.log_warn
+            if record.levelno >= logging.WARNING
+            else logger.log_info
+            if record.levelno >= logging.INFO
+            else logger.log_verbose
+        )
+        write(self.format(record))
+
+
+def install(model_name: str) -> None:
+    """Sends this package's log to the server; debug lines appear at the server's verbose level."""
+    package = logging.getLogger("rbln_vllm_backend")
+    package.handlers = [TritonLog(model_name)]
+    package.setLevel(logging.DEBUG)
+    package.propagate = False

@@ -1,0 +1,89 @@
+"""The model that Triton's Python backend runs: the wiring, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from rbln_vllm_backend import config, environment, triton_io, triton_log
+from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
+from rbln_vllm_backend.service import Service
+from rbln_vllm_backend.vllm_engine import VllmEngine
+from rbln_vllm_backend.watch import Watch
+
+_log = logging.getLogger(__name__)
+
+
+class TritonPythonModel:
+    """One instance of the model: ``initialize`` loads, ``execute`` hands over, ``finalize`` undoes."""
+
+    @staticmethod
+    def auto_complete_config(auto_complete_model_config: Any) -> Any:
+        """Adds the protocol's tensors to config.pbtxt; runs in a process of its own at every load."""
+        triton_io.complete(auto_complete_model_config)
+        return auto_complete_model_config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Checks the configuration, starts the engine, then our threads."""
+        triton_log.install(args["model_name"])
+        try:
+            self._start(args)
+        except BackendError as error:
+            raise pb_utils.TritonModelException(str(error)) from error
+
+    def _start(self, args: dict[str, str]) -> None:
+        model_config = json.loads(args["model_config"])
+        _require_decoupled(model_config)
+        settings = config.read(config.parameters_of(model_config), Path(args["model_repository"]))
+        for note in settings.speculation.notes if settings.speculation else ():
+            _log.warning("%s", note)
+        environment.prepare(settings.environment)
+        engine = VllmEngine(settings)
+        self._service = Service(engine, settings.serving)
+        self._ignored = settings.serving.ignored_parameters
+        name, version = args["model_name"], args["model_version"]
+        self._watch = Watch(self._service, lambda: _is_served(name, version), settings.serving.cancel_poll_interval_s)
+        try:
+            _log.info("%s", engine.start())
+            self._service.start()
+        except BaseException:
+            engine.stop()
+            raise
+        self._watch.start()
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        """Decodes each request and hands it over; answers go through its response sender."""
+        for request in requests:
+            reply = triton_io.TritonReply(request)
+            try:
+                decoded = triton_io.decode(request, self._ignored)
+                reply.expect(decoded)
+            except Exception as error:
+                if not isinstance(error, BackendError):
+                    _log.exception("A request could not be decoded")
+                reply.fail(as_request_error(error, "the id of no request"))
+            else:
+                self._service.accept(decoded, reply)
+
+    def finalize(self) -> None:
+        """Stops everything; Triton calls it after the last open request has ended."""
+        self._watch.stop()
+        self._service.stop()
+
+
+def _is_served(name: str, version: str) -> bool:
+    try:
+        return bool(pb_utils.is_model_ready(model_name=name, model_version=version))
+    except Exception:  # the server answers UNAVAILABLE while it shuts down
+        return False
+
+
+def _require_decoupled(model_config: dict[str, Any]) -> None:
+    if not model_config.get("model_transaction_policy", {}).get("decoupled"):
+        remedy = "Add `model_transaction_policy { decoupled: true }`; `rbln-vllm-backend check --full-config` prints it"
+        raise ConfigError([Fault("model_transaction_policy", "the model must be decoupled to stream", remedy)])

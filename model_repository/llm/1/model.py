@@ -1,0 +1,5 @@
+"""The model of Triton's Python backend; everything is in the package."""
+
+from rbln_vllm_backend.triton_model import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
