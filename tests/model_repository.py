@@ -1,0 +1,48 @@
+"""Model repositories for tests: folders with a config.pbtxt of given parameters and the committed model.py."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MODEL_FILE = ROOT / "model_repository" / "llm" / "1" / "model.py"
+
+NGRAM = {
+    "speculative_config.method": "ngram",
+    "speculative_config.num_speculative_tokens": "4",
+    "speculative_config.prompt_lookup_min": "1",
+    "speculative_config.prompt_lookup_max": "3",
+}
+
+
+def small_engine(checkpoint: Path, **more: str) -> dict[str, str]:
+    """Parameters of an engine that is ready soon and needs little memory."""
+    return {
+        "model": str(checkpoint),
+        "dtype": "float32",
+        "max_model_len": "512",
+        "max_num_seqs": "32",
+        "enforce_eager": "true",
+        "env.VLLM_CPU_KVCACHE_SPACE": "1",
+        **more,
+    }
+
+
+def write_model(repository: Path, name: str, parameters: Mapping[str, str], further: str = "") -> Path:
+    """One model folder; ``further`` is text of config.pbtxt beyond the parameters."""
+    folder = repository / name
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    shutil.copy(MODEL_FILE, folder / "1" / "model.py")
+    (folder / "config.pbtxt").write_text(config_text(name, parameters) + further)
+    return folder
+
+
+def config_text(name: str, parameters: Mapping[str, str]) -> str:
+    """A config.pbtxt with these parameters."""
+    lines = [f'name: "{name}"', 'backend: "python"']
+    for key, value in parameters.items():
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'parameters {{ key: "{key}" value {{ string_value: "{quoted}" }} }}')
+    return "\n".join(lines) + "\n"

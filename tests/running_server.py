@@ -1,0 +1,51 @@
+"""A real tritonserver for tests, on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rbln_vllm_backend.embedded_server import ServerProcess
+
+READY_DEADLINE_S = 240.0
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """Where a server listens (host:port), its log, and its process."""
+
+    http: str
+    grpc: str
+    log: Path
+    process: ServerProcess
+
+    def log_text(self) -> str:
+        """What the server and the engine have printed so far."""
+        return self.log.read_text(errors="replace")
+
+
+@contextlib.contextmanager
+def running(
+    repository: Path, log: Path, options: Sequence[str] = (), ready_deadline_s: float | None = READY_DEADLINE_S
+) -> Iterator[RunningServer]:
+    """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it."""
+    http, grpc, metrics = free_ports(3)
+    process = ServerProcess(
+        repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log
+    )
+    with process:
+        if ready_deadline_s is not None:
+            process.wait_ready(ready_deadline_s)
+        yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", log, process)
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
