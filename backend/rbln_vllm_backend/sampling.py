@@ -16,6 +16,7 @@ import msgspec
 
 from rbln_vllm_backend import values
 from rbln_vllm_backend.errors import InvalidRequest
+from rbln_vllm_backend.structured_outputs import StructuredOutputs
 from rbln_vllm_backend.values import Integer, Number, Rule, Switch, Text
 
 _INT32 = 2**31 - 1
@@ -73,21 +74,6 @@ class TokenBias:
         return self.typed(decode_json(text))
 
 
-@dataclass(frozen=True)
-class JsonObject:
-    """A JSON object, whose inside the engine checks; as text, the object's JSON."""
-
-    words: str = "a JSON object that is not empty"
-
-    def typed(self, value: object) -> dict[str, Any]:
-        if not isinstance(value, dict) or not value:
-            raise ValueError
-        return value
-
-    def spelled(self, text: str) -> dict[str, Any]:
-        return self.typed(decode_json(text))
-
-
 RULES: dict[str, Rule] = {
     "n": Integer(minimum=1, maximum=16),
     "presence_penalty": Number(minimum=-2, maximum=2),
@@ -107,7 +93,7 @@ RULES: dict[str, Rule] = {
     "skip_special_tokens": Switch(),
     "spaces_between_special_tokens": Switch(),
     "include_stop_str_in_output": Switch(),
-    "structured_outputs": JsonObject(),
+    "structured_outputs": StructuredOutputs(),
     "logit_bias": TokenBias(),
     "allowed_token_ids": ListOf(_TOKEN_ID),
     "bad_words": ListOf(Text()),
@@ -159,5 +145,5 @@ def _value(name: str, value: object) -> Any:
         raise InvalidRequest(f"{name} is not a sampling parameter; {hint}")
     try:
         return values.read(rule, value)
-    except ValueError:
-        raise InvalidRequest.about(name, value, f"must be {rule.words}") from None
+    except ValueError as error:
+        raise InvalidRequest.about(name, value, str(error) or f"must be {rule.words}") from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rbln_vllm_backend.engine import Engine, Generation
-from rbln_vllm_backend.errors import Cancelled, RequestError, Unavailable, as_request_error
+from rbln_vllm_backend.errors import Cancelled, EngineDown, RequestError, Unavailable, as_request_error
 from rbln_vllm_backend.loop_thread import LoopThread
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.serving_options import ServingOptions
@@ -50,11 +50,19 @@ class Service:
         self._draining = False
 
     def start(self) -> None:
-        """Starts the threads, and runs the warm-up request unless it is switched off."""
+        """Starts the threads, and runs the warm-up request unless it is switched off.
+
+        Raises:
+            EngineDown: the engine died in the warm-up; everything is stopped again.
+        """
         self._loop.start()
         self._outbox.start()
-        if self._options.warmup:
-            self._loop.run(self._warm_up()).result()
+        try:
+            if self._options.warmup:
+                self._loop.run(self._warm_up()).result()
+        except BaseException:
+            self.stop()
+            raise
 
     def accept(self, request: Request, reply: Reply) -> None:
         """Takes a request over; whatever happens, its reply gets exactly one FINAL. Never blocks, never raises.
@@ -139,7 +147,7 @@ class Service:
         try:
             async for _ in self._engine.generate(generation):
                 pass
-        except Unavailable:
+        except EngineDown:
             raise
         except RequestError as error:
             _log.warning("The warm-up request was refused: %s", error)

@@ -48,12 +48,8 @@ class TritonPythonModel:
         self._ignored = settings.serving.ignored_parameters
         name, version = args["model_name"], args["model_version"]
         self._watch = Watch(self._service, lambda: _is_served(name, version), settings.serving.cancel_poll_interval_s)
-        try:
-            _log.info("%s", engine.start())
-            self._service.start()
-        except BaseException:
-            engine.stop()
-            raise
+        _log.info("%s", engine.start())
+        self._service.start()
         self._watch.start()
 
     def execute(self, requests: Sequence[Any]) -> None:

@@ -93,7 +93,7 @@ def _unknown(parser: Any, key: str) -> _Refused:
     if key.startswith("no_") and key[3:] in known:
         return _Refused("a switch is named without no_", f'Set {key[3:]} to "false"')
     near = difflib.get_close_matches(key, known, n=3)
-    remedy = f"The nearest are {', '.join(near)}" if near else "`vllm serve --help` lists the engine flags"
+    remedy = f"The nearest known: {', '.join(near)}" if near else "`vllm serve --help` lists the engine flags"
     return _Refused("no such parameter", remedy)
 
 

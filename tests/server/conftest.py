@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from model_repository import NGRAM, small_engine, write_model
 from running_server import RunningServer, running
 

@@ -1,4 +1,4 @@
-"""The demo model's folder appears complete or not at all; the conversion itself is replaced by a writer of small files."""
+"""The demo model's folder appears complete or not at all; a writer of small files converts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from rbln_vllm_backend import demo_model
 from rbln_vllm_backend.demo_model import CHECKPOINT_FILES, DemoModelError, find_gguf, make_demo_model
 
@@ -20,7 +21,7 @@ class Conversion:
 
     def __init__(self) -> None:
         self.runs = 0
-        self.files = CHECKPOINT_FILES
+        self.files: tuple[str, ...] = CHECKPOINT_FILES
         self.before_last_file: Callable[[], None] = lambda: None
 
     def __call__(self, gguf: Path, folder: Path, say: demo_model.Say) -> None:
@@ -40,7 +41,7 @@ def conversion(monkeypatch: pytest.MonkeyPatch) -> Conversion:
     monkeypatch.setattr(demo_model, "write_checkpoint", stand_in)
     monkeypatch.setattr(demo_model, "find_gguf", lambda: Path(GGUF))
     monkeypatch.setattr(demo_model, "find_spec", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(demo_model.shutil, "disk_usage", lambda path: SimpleNamespace(free=10**9))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**9))
     return stand_in
 
 
@@ -122,7 +123,7 @@ def test_a_tilde_in_the_folder_is_the_home_folder(
 
 
 def test_the_default_folder_is_below_home_whatever_xdg_says() -> None:
-    assert demo_model.DEFAULT_FOLDER == Path.home() / ".cache/rbln-vllm-backend/SmolLM2-135M-Instruct"
+    assert demo_model.DEFAULT_FOLDER.relative_to(Path.home()) == Path(".cache/rbln-vllm-backend/SmolLM2-135M-Instruct")
 
 
 def test_the_folder_does_not_exist_before_its_last_file_is_written(conversion: Conversion, folder: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(conversion: Conversion, 
     folder.mkdir(parents=True)
     (folder / "letter.txt").write_text("dear")
     assert message_of_failed_run(folder) == (
-        f"{folder} exists but isn't a complete demo model: remove it and run this again."
+        f"{folder} exists but is no complete demo model: remove it and run this again."
     )
     assert names_in(folder) == {"letter.txt"}
     assert conversion.runs == 0
@@ -238,7 +239,7 @@ def test_missing_modules_are_named_all_at_once(
 def test_a_full_disk_is_noticed_before_the_conversion(
     conversion: Conversion, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_model.shutil, "disk_usage", lambda path: SimpleNamespace(free=12_000_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=12_000_000))
     assert message_of_failed_run(folder) == (
         f"The demo model needs 300 MB in {folder.parent}, which has 12 MB free: free some space and run this again."
     )
@@ -247,7 +248,7 @@ def test_a_full_disk_is_noticed_before_the_conversion(
 
 def test_a_place_that_cannot_be_written_is_named(conversion: Conversion, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    folder = tmp_path / "file" / "model"
+    folder = tmp_path / "file" / "cache" / "model"
     assert message_of_failed_run(folder) == (
         f"The demo model can't be written to {folder} (Not a directory): "
         "make that place writable, with 300 MB free, and run this again."
@@ -260,6 +261,11 @@ def test_a_failed_conversion_names_its_cause_and_the_versions_that_work(conversi
         f"Converting {GGUF} failed (ImportError: cannot import name 'GgufConfig'): "
         "run `pip install transformers==5.19.0 gguf==0.19.0 accelerate==1.15.0` and this again."
     )
+
+
+def test_what_transformers_cannot_read_is_no_fault_of_the_disk(conversion: Conversion, folder: Path) -> None:
+    conversion.before_last_file = raiser(OSError("Can't load the configuration"))
+    assert message_of_failed_run(folder).startswith(f"Converting {GGUF} failed (OSError: Can't load")
 
 
 def test_a_checkpoint_that_lacks_a_file_is_not_kept(conversion: Conversion, folder: Path) -> None:

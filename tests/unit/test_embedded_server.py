@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from rbln_vllm_backend import embedded_server, server_assembly
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess, find_server
 
@@ -114,6 +115,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site = tmp_path / "venv" / "site-packages"
     install(site, "numpy", "1.26.4")
     use_site(monkeypatch, site)
+    monkeypatch.setattr(embedded_server, "POLL_S", 0.002)
     monkeypatch.setattr(server_assembly, "CONTAINER_SERVER", tmp_path / "opt" / "tritonserver")
     executable(tmp_path / "lib" / LIBPYTHON, "")
     monkeypatch.setattr(sysconfig, "get_config_var", {"LIBDIR": str(tmp_path / "lib"), "MULTIARCH": "m"}.get)

@@ -1,0 +1,85 @@
+"""The sampling parameter ``structured_outputs``: one constraint on the text, typed before the engine sees it.
+
+Keys are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), which passes over a name that it doesn't know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rbln_vllm_backend.values import Switch, Text
+
+
+def _schema(value: object) -> object:
+    """A JSON schema as an object, or as its text."""
+    if isinstance(value, dict):
+        return value
+    return Text().typed(value)
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise ValueError
+    return [Text().typed(item) for item in value]
+
+
+def _true(value: object) -> bool:
+    if value is not True:
+        raise ValueError
+    return True
+
+
+def _tag(value: object) -> str:
+    """A structural tag is handed on as text; its JSON may be written plainly."""
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else Text().typed(value)
+
+
+_CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
+    "json": (_schema, "a JSON schema"),
+    "regex": (Text().typed, "a regular expression"),
+    "choice": (_texts, "a list of texts"),
+    "grammar": (Text().typed, "a grammar"),
+    "json_object": (_true, "true"),
+    "structural_tag": (_tag, "a structural tag"),
+}
+_OPTIONS: dict[str, tuple[Callable[[object], object], str]] = {
+    "disable_any_whitespace": (Switch().typed, "true or false"),
+    "disable_additional_properties": (Switch().typed, "true or false"),
+    "whitespace_pattern": (Text().typed, "a regular expression"),
+}
+_KEYS = {**_CONSTRAINTS, **_OPTIONS}
+
+
+@dataclass(frozen=True)
+class StructuredOutputs:
+    """An object with exactly one constraint; as text, the object's JSON. Implements ``values.Rule``."""
+
+    words: str = f"an object with one of {', '.join(_CONSTRAINTS)}"
+
+    def typed(self, value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError
+        given = {key: inner for key, inner in value.items() if inner is not None}
+        typed = {str(key): self._inner(str(key), inner) for key, inner in given.items()}
+        if len(typed.keys() & _CONSTRAINTS.keys()) != 1:
+            raise ValueError
+        return typed
+
+    def spelled(self, text: str) -> dict[str, Any]:
+        try:
+            return self.typed(msgspec.json.decode(text))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            raise ValueError from None
+
+    def _inner(self, key: str, value: object) -> object:
+        if key not in _KEYS:
+            raise ValueError(f"{key!r} is not one of {', '.join(_KEYS)}")
+        convert, words = _KEYS[key]
+        try:
+            return convert(value)
+        except ValueError:
+            raise ValueError(f"{key} must be {words}") from None

@@ -1,0 +1,85 @@
+"""Parameters read by vLLM's own parser: the contract with it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from rbln_vllm_backend import speculation, vllm_flags
+from rbln_vllm_backend.errors import ConfigError
+
+
+def parse(**flags: str) -> Namespace:
+    return vllm_flags.parse(flags, None)
+
+
+def faults(flags: dict[str, str]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        vllm_flags.parse(flags, None)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_a_parameter_is_a_flag_of_vllm() -> None:
+    read = parse(model="/x", max_model_len="1k", dtype="float32", gpu_memory_utilization="0.5", seed="-1")
+    assert (read.model, read.max_model_len, read.dtype) == ("/x", 1000, "float32")
+    assert (read.gpu_memory_utilization, read.seed) == (0.5, -1)
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("1", True), ("no", False)])
+def test_a_switch_is_spelled_as_text(text: str, value: bool) -> None:
+    assert parse(enable_prefix_caching=text).enable_prefix_caching is value
+    assert parse(disable_log_stats=text).disable_log_stats is value
+
+
+def test_nested_keys_and_json_are_read() -> None:
+    flags = {"additional_config.a.b": "3", "hf_overrides": '{"x": 1}'}
+    read = vllm_flags.parse(flags, None)
+    assert (read.additional_config, read.hf_overrides) == ({"a": {"b": 3}}, {"x": 1})
+
+
+def test_a_list_is_json_or_a_single_word() -> None:
+    assert parse(served_model_name='["a", "b"]').served_model_name == ["a", "b"]
+    assert parse(served_model_name="a").served_model_name == ["a"]
+
+
+def test_speculation_arrives_with_its_types() -> None:
+    chosen, _ = speculation.read({"spec_method": "ngram", "spec_tokens": "3"}, Path("/"))
+    read = vllm_flags.parse({"model": "/x"}, chosen)
+    assert read.speculative_config == {"method": "ngram", "num_speculative_tokens": 3}
+
+
+def test_an_unknown_flag_gets_the_nearest_ones() -> None:
+    assert faults({"max_model_length": "5"}) == [
+        "max_model_length = '5': no such parameter. The nearest known: max_model_len."
+    ]
+
+
+def test_an_abbreviation_is_no_flag() -> None:
+    (found,) = faults({"max_model": "5"})
+    assert "no such parameter" in found
+
+
+@pytest.mark.parametrize("name", ["help", "config", "chat_template", "port"])
+def test_what_is_no_engine_flag_is_refused(name: str) -> None:
+    (found,) = faults({name: "x"})
+    assert found.startswith(f"{name} = 'x': no such parameter.")
+
+
+def test_a_negated_switch_is_sent_to_its_positive_name() -> None:
+    assert faults({"no_enable_prefix_caching": "true"}) == [
+        "no_enable_prefix_caching = 'true': a switch is named without no_. Set enable_prefix_caching to \"false\"."
+    ]
+
+
+def test_two_faults_are_reported_together() -> None:
+    assert faults({"max_num_seqs": "1.5", "model": "/x", "dtype": "float33"}) == [
+        "max_num_seqs = '1.5': invalid int value: '1.5'. See `vllm serve --help` for what it takes.",
+        "dtype = 'float33': invalid choice: 'float33' (choose from 'auto', 'bfloat16', 'float', 'float16', "
+        "'float32', 'half'). See `vllm serve --help` for what it takes.",
+    ]
+
+
+def test_a_bad_switch_says_what_it_takes() -> None:
+    assert faults({"enforce_eager": "maybe"}) == ["enforce_eager = 'maybe': must be true or false. Correct the value."]

@@ -1,0 +1,96 @@
+"""The part of Triton's module that the backend uses, with the same names; put on the path by the tests that need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TritonModelException(Exception):
+    pass
+
+
+class TritonError:
+    UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = range(8)
+
+    def __init__(self, message: str, code: int = INTERNAL) -> None:
+        self._message, self._code = message, code
+
+    def code(self) -> int:
+        return self._code
+
+    def message(self) -> str:
+        return self._message
+
+
+class Tensor:
+    def __init__(self, name: str, array: Any) -> None:
+        self._name, self._array = name, array
+
+    def name(self) -> str:
+        return self._name
+
+    def as_numpy(self) -> Any:
+        if isinstance(self._array, Exception):
+            raise self._array
+        return self._array
+
+
+class InferenceResponse:
+    def __init__(self, output_tensors: list[Tensor] | None = None, error: TritonError | None = None) -> None:
+        self._tensors, self._error = output_tensors or [], error
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._tensors
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+
+class ResponseSender:
+    """Records (response, flags)."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[InferenceResponse, int]] = []
+        self.cancelled = False
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        self.sent.append((response, flags))
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled
+
+
+class InferenceRequest:
+    def __init__(self, inputs: list[Tensor], parameters: str = "", request_id: str = "") -> None:
+        self._inputs, self._parameters, self._request_id = inputs, parameters, request_id
+        self.sender = ResponseSender()
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def parameters(self) -> str:
+        return self._parameters
+
+    def request_id(self) -> str:
+        return self._request_id
+
+    def get_response_sender(self) -> ResponseSender:
+        return self.sender
+
+
+class Logger:
+    @staticmethod
+    def log_info(message: str) -> None: ...
+
+    @staticmethod
+    def log_warn(message: str) -> None: ...
+
+    @staticmethod
+    def log_error(message: str) -> None: ...
+
+    @staticmethod
+    def log_verbose(message: str) -> None: ...
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    return True

@@ -1,0 +1,115 @@
+"""config.pbtxt's parameters: sorted, checked, every fault at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rbln_vllm_backend import config
+from rbln_vllm_backend.errors import ConfigError
+
+
+def faults(parameters: dict[str, str], folder: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config.read(parameters, folder)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_parameters_are_sorted_by_who_reads_them(tmp_path: Path) -> None:
+    settings = config.read(
+        {
+            "model": "org/name",
+            "max_model_len": "1k",
+            "compilation_config.mode": "0",
+            "serving.warmup": "false",
+            "env.VLLM_CPU_KVCACHE_SPACE": "1",
+            "EXECUTION_ENV_PATH": "/opt/env",
+            "speculative_config.method": "ngram",
+            "speculative_config.num_speculative_tokens": "3",
+        },
+        tmp_path,
+    )
+    assert settings.engine_flags == {"model": "org/name", "max_model_len": "1k", "compilation_config.mode": "0"}
+    assert settings.serving.warmup is False
+    assert settings.environment == {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    assert settings.speculation is not None
+    assert settings.speculation.options == {"method": "ngram", "num_speculative_tokens": 3}
+
+
+def test_all_faults_are_reported_together(tmp_path: Path) -> None:
+    found = faults(
+        {
+            "serving.warmpu": "true",
+            "serving.warmup": "maybe",
+            "env.1X": "1",
+            "speculative_config.method": "ngram",
+            "two words": "x",
+        },
+        tmp_path,
+    )
+    assert found == [
+        "two words = 'x': not the name of a parameter. Use an engine flag's name with _ for -, such as max_model_len.",
+        'model: the checkpoint to serve is missing. Set the parameter "model" to a folder or a hub id.',
+        "speculative_config.num_speculative_tokens: the number of tokens to draft in a step is missing. "
+        'Set speculative_config.num_speculative_tokens, for example to "3".',
+        "serving.warmpu = 'true': no such option. Known ones are serving.warmup.",
+        "serving.warmup = 'maybe': must be true or false. Correct the value or remove the parameter.",
+        "env.1X = '1': not the name of an environment variable. Write env.NAME.",
+    ]
+
+
+def test_the_message_counts_and_lists_the_faults(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.read({}, tmp_path)
+    assert str(caught.value) == (
+        "1 fault in config.pbtxt:\n"
+        '  - model: the checkpoint to serve is missing. Set the parameter "model" to a folder or a hub id.'
+    )
+
+
+def test_a_path_is_relative_to_the_config_and_must_be_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    assert faults({"model": "./weights"}, tmp_path) == [
+        f"model = './weights': {tmp_path / 'weights'} holds no config.json. Name the folder of a checkpoint."
+    ]
+    (tmp_path / "weights" / "config.json").write_text("{}")
+    assert config.read({"model": "./weights"}, tmp_path).engine_flags["model"] == str(tmp_path / "weights")
+    assert config.read({"model": "../x/weights"}, _inside(tmp_path)).engine_flags["model"] == str(
+        tmp_path / "x" / "weights"
+    )
+
+
+def _inside(tmp_path: Path) -> Path:
+    (tmp_path / "x" / "weights").mkdir(parents=True)
+    (tmp_path / "x" / "weights" / "config.json").write_text("{}")
+    (tmp_path / "repository").mkdir()
+    return tmp_path / "repository"
+
+
+def test_a_missing_path_says_what_to_name_instead(tmp_path: Path) -> None:
+    assert faults({"model": "/no/such/place"}, tmp_path) == [
+        "model = '/no/such/place': the path /no/such/place doesn't exist. "
+        "Name a checkpoint folder that the server can read, or a hub id without a leading / . or ~."
+    ]
+
+
+def test_the_missing_demo_model_names_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rbln_vllm_backend import demo_model
+
+    monkeypatch.setattr(demo_model, "DEFAULT_FOLDER", tmp_path / "demo")
+    (found,) = faults({"model": str(tmp_path / "demo")}, tmp_path)
+    assert found.endswith("Make the demo model with `rbln-vllm-backend demo-model`, or name another checkpoint.")
+
+
+def test_a_nested_option_is_given_whole_or_by_its_keys(tmp_path: Path) -> None:
+    assert faults(
+        {"model": "org/name", "additional_config": "{}", "additional_config.use_custom_sampler": "true"}, tmp_path
+    ) == ["additional_config = '{}': given both as one JSON and as additional_config.…. Use one of the two."]
+
+
+def test_tritons_json_form_gives_the_parameters() -> None:
+    assert config.parameters_of({"parameters": {"model": {"string_value": "x"}}}) == {"model": "x"}
+    assert config.parameters_of({}) == {}

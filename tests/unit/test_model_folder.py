@@ -1,0 +1,103 @@
+"""The check command: what the engine would get, or every fault; the complete file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from model_repository import NGRAM, config_text
+from rbln_vllm_backend import cli, model_folder
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This layer never imports vLLM, also where it is installed."""
+    monkeypatch.setattr(model_folder, "has_vllm", lambda: False)
+
+
+def folder_with(text: str, tmp_path: Path) -> str:
+    (tmp_path / "config.pbtxt").write_text(text, encoding="utf-8")
+    return str(tmp_path)
+
+
+def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = config_text("llm", {"model": "org/name", **NGRAM, "env.HF_TOKEN": "hush", "env.X": "1"})
+    assert cli.main(["check", folder_with(text, tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "engine flags\n"
+        "  model = org/name\n"
+        "  (not checked: vLLM isn't installed here, and only its parser knows the flags)\n"
+        "speculation\n"
+        "  method = ngram\n"
+        "  num_speculative_tokens = 4\n"
+        "  prompt_lookup_max = 3\n"
+        "  prompt_lookup_min = 1\n"
+        "serving options\n"
+        "  serving.cancel_poll_interval_s = 0.1\n"
+        "  serving.drain_timeout_s = 20.0\n"
+        "  serving.ignored_parameters = ('id',)\n"
+        "  serving.max_inflight_requests = None\n"
+        "  serving.warmup = True\n"
+        "environment\n"
+        "  HF_TOKEN = (hidden)\n"
+        "  X = 1\n"
+    )
+
+
+def test_faults_go_to_standard_error_with_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", folder_with(config_text("llm", {"serving.x": "1"}), tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("2 faults in config.pbtxt:\n")
+
+
+@pytest.mark.parametrize("text", ["parameters {", "no_such_field: 1", "parameters { key: 5 }"])
+def test_a_file_that_triton_could_not_read_is_refused_with_the_place(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", folder_with(text, tmp_path)]) == 1
+    assert "not a model configuration (" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(tmp_path)]) == 1
+    assert "can't be read" in capsys.readouterr().err
+
+
+def test_the_full_config_is_complete_and_keeps_what_was_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = config_text("llm", {"model": "org/name"}) + 'input { name: "stream" data_type: TYPE_BOOL dims: [1] }\n'
+    assert cli.main(["check", "--full-config", folder_with(text, tmp_path)]) == 0
+    message = text_format.Parse(capsys.readouterr().out, model_config_pb2.ModelConfig())
+    assert [tensor.name for tensor in message.input].count("stream") == 1
+    assert {tensor.name for tensor in message.input} == {tensor.name for tensor in INPUTS}
+    assert [tensor.name for tensor in message.output] == [tensor.name for tensor in OUTPUTS]
+    assert message.model_transaction_policy.decoupled
+    assert message.parameters["model"].string_value == "org/name"
+
+
+def test_the_committed_model_is_short_and_speculates_with_flat_keys() -> None:
+    file = ROOT / "model_repository" / "llm" / "config.pbtxt"
+    lines = file.read_text().splitlines()
+    assert len(lines) <= 40
+    assert any('"speculative_config.method" value { string_value: "ngram" }' in line for line in lines)
+
+
+def test_an_unknown_option_is_refused_except_by_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["check", ".", "--no-such-option"])
+    assert "unrecognized arguments: --no-such-option" in capsys.readouterr().err
+
+
+def test_serve_hands_further_options_to_tritonserver(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(cli, "serve", lambda repository, options: calls.append((repository, options)) or 3)
+    assert cli.main(["serve", "--model-repository", "models", "--http-port=9000", "--log-verbose", "1"]) == 3
+    assert calls == [("models", ["--http-port=9000", "--log-verbose", "1"])]

@@ -1,0 +1,169 @@
+"""Sampling parameters: what clients of other servers send, and what must never reach the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rbln_vllm_backend import sampling
+from rbln_vllm_backend.errors import InvalidRequest
+
+
+def refusal(document: str | None, fields: dict[str, object] | None = None) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        sampling.read(document, fields or {})
+    return str(caught.value)
+
+
+def test_the_document_is_read_with_its_types() -> None:
+    document = (
+        '{"temperature": 0, "top_p": 0.9, "max_tokens": 8, "stop": ["\\n", "END"], "seed": -1, "ignore_eos": true,'
+        ' "stop_token_ids": [1, 2], "logit_bias": {"5": 1}, "structured_outputs": {"regex": "a+"}, "top_k": null}'
+    )
+    assert sampling.read(document, {}) == {
+        "temperature": 0.0,
+        "top_p": 0.9,
+        "max_tokens": 8,
+        "stop": ["\n", "END"],
+        "seed": -1,
+        "ignore_eos": True,
+        "stop_token_ids": [1, 2],
+        "logit_bias": {5: 1.0},
+        "structured_outputs": {"regex": "a+"},
+    }
+
+
+def test_strings_that_spell_a_value_are_read_as_nvidias_backend_does() -> None:
+    document = (
+        '{"temperature": "0.1", "max_tokens": "5", "ignore_eos": "true", "structured_outputs": "{\\"json\\": {}}"}'
+    )
+    assert sampling.read(document, {}) == {
+        "temperature": 0.1,
+        "max_tokens": 5,
+        "ignore_eos": True,
+        "structured_outputs": {"json": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "read"), [(0.7, 0.7), ("0.7", 0.7), (1, 1.0)], ids=["number", "spelled number", "integer"]
+)
+def test_a_number_in_the_request_parameters(value: object, read: float) -> None:
+    assert sampling.read(None, {"temperature": value}) == {"temperature": read}
+
+
+@pytest.mark.parametrize(("value", "read"), [(True, True), ("true", True), ("false", False)])
+def test_false_is_not_true(value: object, read: bool) -> None:
+    assert sampling.read(None, {"ignore_eos": value}) == {"ignore_eos": read}
+
+
+def test_the_tensor_wins_key_by_key() -> None:
+    assert sampling.read('{"max_tokens": 5}', {"max_tokens": 9, "seed": 1}) == {"max_tokens": 5, "seed": 1}
+
+
+def test_ignored_parameters_are_passed_over() -> None:
+    assert sampling.read(None, {"id": "7", "max_tokens": 1}, ignored=("id",)) == {"max_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 1.5),
+        ("max_tokens", True),
+        ("max_tokens", 0),
+        ("seed", 1.5),
+        ("seed", 2**70),
+        ("min_tokens", 1.5),
+        ("logprobs", 2.5),
+        ("logprobs", -2),
+        ("top_k", True),
+        ("ignore_eos", 1),
+        ("skip_special_tokens", 1),
+        ("n", 0),
+        ("n", 20000),
+        ("top_p", 0),
+        ("top_p", 1.5),
+        ("temperature", -1),
+        ("stop", ""),
+        ("stop", [""]),
+        ("stop", ["a", 5]),
+        ("stop_token_ids", [1.5]),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", [1]),
+        ("structured_outputs", {}),
+        ("structured_outputs", []),
+        ("allowed_token_ids", [-1]),
+        ("bad_words", "word"),
+    ],
+)
+def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> None:
+    message = refusal(None, {name: value})
+    assert message.startswith(f"{name} = ")
+    assert f"must be {sampling.RULES[name].words}." in message
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag, "),
+        ({"json_object": False}, "json_object must be true."),
+        ({"json": ""}, "json must be a JSON schema."),
+        ({"regex": 5}, "regex must be a regular expression."),
+        ({"choice": []}, "choice must be a list of texts."),
+        ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
+        ({"whitespace_pattern": " "}, "must be an object with one of json, regex, "),
+    ],
+)
+def test_a_bad_constraint_says_what_is_wrong_inside(value: object, rule: str) -> None:
+    message = refusal(None, {"structured_outputs": value})
+    assert message.startswith("structured_outputs = ")
+    assert rule in message
+
+
+def test_a_structural_tag_may_be_written_plainly() -> None:
+    chosen = sampling.read('{"structured_outputs": {"structural_tag": {"type": "x"}, "regex": null}}', {})
+    assert chosen == {"structured_outputs": {"structural_tag": '{"type":"x"}'}}
+
+
+def test_the_message_is_one_sentence_with_name_value_and_rule() -> None:
+    assert refusal('{"max_tokens": 1.5}') == "max_tokens = 1.5: must be an integer from 1 to 2147483647."
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_know_are_refused(text: str) -> None:
+    assert refusal(f'{{"temperature": {text}}}').startswith("sampling_parameters = ")
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "null", '"x"'])
+def test_the_document_must_be_an_object(text: str) -> None:
+    assert refusal(text) == f"sampling_parameters = {text!r}: must be a JSON object."
+
+
+def test_broken_json_says_where() -> None:
+    assert refusal('{"a": }') == (
+        "sampling_parameters = '{\"a\": }': not valid JSON (JSON is malformed: invalid character (byte 6))."
+    )
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    refusal('{"stop": "\\ud800"}')
+
+
+def test_a_deep_document_is_refused() -> None:
+    refusal('{"structured_outputs": ' + '{"a":' * 100_000 + "1" + "}" * 100_001)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("temprature", "did you mean temperature?"),
+        ("max_new_tokens", "did you mean max_tokens"),
+        ("use_beam_search", "known ones are n, "),
+        ("output_kind", "known ones are n, "),
+    ],
+)
+def test_an_unknown_name_is_never_ignored(name: str, hint: str) -> None:
+    message = refusal(None, {name: 1})
+    assert message.startswith(f"{name} is not a sampling parameter; ")
+    assert hint in message

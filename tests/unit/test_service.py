@@ -1,0 +1,193 @@
+"""The application, over a scripted engine: whatever happens, one FINAL, and neighbours go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from fakes.engine import ScriptedEngine, step
+from fakes.reply import RecordingReply
+from rbln_vllm_backend.engine import Step
+from rbln_vllm_backend.errors import EngineDown, InvalidRequest
+from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.service import Service
+from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.watch import Watch
+
+DEADLINE_S = 5.0
+COLD = ServingOptions(warmup=False)
+
+
+def asking(prompt: str) -> Request:
+    return Request(prompt, True, {}, frozenset(), "", "")
+
+
+@contextmanager
+def serving(
+    scripts: Mapping[str, Sequence[Step | Exception]], options: ServingOptions = COLD
+) -> Iterator[tuple[Service, ScriptedEngine]]:
+    engine = ScriptedEngine(scripts)
+    service = Service(engine, options)
+    service.start()
+    yield service, engine
+    service.stop()
+
+
+def ask(service: Service, prompt: str) -> RecordingReply:
+    reply = RecordingReply()
+    service.accept(asking(prompt), reply)
+    return reply
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0)
+
+
+def test_a_request_gets_its_text_and_one_final() -> None:
+    with serving({"hi": [step("a"), step("b", finish="stop")]}) as (service, _):
+        reply = ask(service, "hi")
+        assert reply.final.wait(DEADLINE_S)
+    assert (reply.text, reply.finals, reply.errors) == ("ab", 1, [])
+
+
+def test_a_bad_request_leaves_its_neighbours_alone() -> None:
+    scripts = {"good": [step("a"), step("b", finish="stop")], "bad": [InvalidRequest("no")]}
+    with serving(scripts) as (service, _):
+        replies = [ask(service, "good" if number % 2 else "bad") for number in range(20)]
+        assert all(reply.final.wait(DEADLINE_S) for reply in replies)
+    assert {reply.text for reply in replies[1::2]} == {"ab"}
+    assert {str(reply.errors[0]) for reply in replies[::2]} == {"no"}
+    assert {reply.finals for reply in replies} == {1}
+
+
+def test_an_unknown_error_is_told_in_one_fixed_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    with serving({"hi": [step("a"), KeyError("inner detail")]}) as (service, _):
+        reply = ask(service, "hi")
+        assert reply.final.wait(DEADLINE_S)
+    (error,) = reply.errors
+    assert error.code == "INTERNAL"
+    assert "inner detail" not in str(error)
+    assert "inner detail" in caplog.text
+
+
+def test_an_engine_that_ends_without_a_last_step_is_an_error() -> None:
+    with serving({"hi": [step("a")]}) as (service, _):
+        reply = ask(service, "hi")
+        assert reply.final.wait(DEADLINE_S)
+    assert (reply.finals, reply.errors[0].code) == (1, "INTERNAL")
+
+
+def test_the_death_of_the_engine_answers_every_open_stream() -> None:
+    with serving({"hi": [step("a"), EngineDown("dead")]}) as (service, _):
+        replies = [ask(service, "hi") for _ in range(10)]
+        assert all(reply.final.wait(DEADLINE_S) for reply in replies)
+    assert {reply.errors[0].code for reply in replies} == {"UNAVAILABLE"}
+
+
+def test_a_cancelled_request_is_aborted_and_answered() -> None:
+    with serving({}) as (service, engine):
+        reply = ask(service, "waits")
+        until(lambda: engine.seen)
+        service.cancel(engine.seen[0].request_id)
+        assert reply.final.wait(DEADLINE_S)
+    assert engine.aborted == ["waits"]
+    assert [error.code for error in reply.errors] == ["CANCELLED"]
+    assert reply.finals == 1
+
+
+def test_a_request_that_is_cancelled_at_once_is_answered_too() -> None:
+    with serving({}) as (service, _):
+        reply = ask(service, "waits")
+        for request_id, _reply in service.open_replies():
+            service.cancel(request_id)
+        assert reply.final.wait(DEADLINE_S)
+    assert (reply.finals, reply.errors[0].code) == (1, "CANCELLED")
+
+
+def test_cancelling_an_unknown_or_ended_request_does_nothing() -> None:
+    with serving({"hi": [step("a", finish="stop")]}) as (service, engine):
+        reply = ask(service, "hi")
+        assert reply.final.wait(DEADLINE_S)
+        service.cancel("no such id")
+        service.cancel(engine.seen[0].request_id)
+        assert ask(service, "hi").final.wait(DEADLINE_S)
+    assert reply.finals == 1
+
+
+def test_above_the_limit_a_request_is_refused() -> None:
+    with serving({}, replace(COLD, max_inflight_requests=2)) as (service, _):
+        open_ones = [ask(service, "waits") for _ in range(2)]
+        refused = ask(service, "waits")
+        assert refused.final.wait(DEADLINE_S)
+        assert str(refused.errors[0]) == "serving.max_inflight_requests = 2 requests are in flight; try again later."
+        assert refused.errors[0].code == "UNAVAILABLE"
+        assert [reply.finals for reply in open_ones] == [0, 0]
+
+
+def test_stopping_ends_every_open_request_with_one_error() -> None:
+    with serving({}) as (service, engine):
+        replies = [ask(service, "waits") for _ in range(5)]
+    assert engine.stopped
+    assert {(reply.finals, reply.errors[0].code) for reply in replies} == {(1, "UNAVAILABLE")}
+
+
+def test_draining_refuses_new_requests_and_lets_open_ones_end() -> None:
+    with serving({}, replace(COLD, drain_timeout_s=0.1)) as (service, _):
+        early = ask(service, "waits")
+        service.drain()
+        late = ask(service, "hi")
+        assert late.final.wait(DEADLINE_S)
+        assert str(late.errors[0]) == "The model is being unloaded; it takes no new requests."
+        assert early.final.wait(DEADLINE_S)
+    assert str(early.errors[0]) == "The model was unloaded before the request ended."
+
+
+def test_the_warm_up_runs_before_the_model_is_ready() -> None:
+    with serving({}, COLD) as (_, engine):
+        assert engine.seen == []
+    engine = ScriptedEngine(_Anything([step("x", finish="length")]))
+    service = Service(engine, ServingOptions())
+    service.start()
+    service.stop()
+    assert [generation.request_id for generation in engine.seen] == ["warm-up"]
+
+
+def test_an_engine_that_dies_in_the_warm_up_fails_the_start() -> None:
+    engine = ScriptedEngine(_Anything([EngineDown("dead")]))
+    service = Service(engine, ServingOptions())
+    with pytest.raises(EngineDown):
+        service.start()
+    assert engine.stopped
+
+
+def test_the_watch_cancels_whose_client_has_gone() -> None:
+    with serving({}) as (service, engine):
+        watch = Watch(service, is_served=lambda: True, interval_s=0.01)
+        watch.start()
+        gone, stays = ask(service, "gone"), ask(service, "stays")
+        gone.cancelled = True
+        assert gone.final.wait(DEADLINE_S)
+        watch.stop()
+        assert engine.aborted == ["gone"]
+        assert stays.finals == 0
+
+
+class _Anything(dict[str, Sequence[Step | Exception]]):
+    """The same script for every prompt."""
+
+    def __init__(self, script: Sequence[Step | Exception]) -> None:
+        super().__init__()
+        self._script = script
+
+    def __contains__(self, prompt: object) -> bool:
+        return True
+
+    def get(self, prompt: str, default: object = None) -> Sequence[Step | Exception]:  # type: ignore[override]
+        return self._script

@@ -1,0 +1,85 @@
+"""Values are read strictly: each type by itself, and only the documented spellings."""
+
+from __future__ import annotations
+
+import pytest
+
+from rbln_vllm_backend.values import Choice, Integer, Names, Number, Rule, Switch, Text, read
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "value"),
+    [
+        (Integer(), 3, 3),
+        (Integer(), "3", 3),
+        (Integer(), " -3 ", -3),
+        (Number(), 0.5, 0.5),
+        (Number(), 1, 1.0),
+        (Number(), "1e-3", 0.001),
+        (Number(minimum=0), "0", 0.0),
+        (Switch(), True, True),
+        (Switch(), "True", True),
+        (Switch(), "yes", True),
+        (Switch(), "1", True),
+        (Switch(), "false", False),
+        (Switch(), "OFF", False),
+        (Text(), "x", "x"),
+        (Choice(("a", "b")), "a", "a"),
+        (Names(), "a, b,,", ("a", "b")),
+        (Names(), "", ()),
+    ],
+)
+def test_a_documented_spelling_is_read(rule: Rule, given: object, value: object) -> None:
+    result = read(rule, given)
+    assert result == value
+    assert type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given"),
+    [
+        (Integer(), True),
+        (Integer(), 1.0),
+        (Integer(), "1.0"),
+        (Integer(), "three"),
+        (Integer(), "1_000"),
+        (Integer(), "٣"),
+        (Integer(), None),
+        (Integer(minimum=1), 0),
+        (Integer(maximum=5), "6"),
+        (Number(), True),
+        (Number(), "nan"),
+        (Number(), float("nan")),
+        (Number(), float("inf")),
+        (Number(), "1e999"),
+        (Number(), "0x10"),
+        (Number(above=0), 0),
+        (Number(maximum=1), 1.5),
+        (Number(), 10**400),
+        (Switch(), 1),
+        (Switch(), 0.0),
+        (Switch(), "maybe"),
+        (Switch(), ""),
+        (Text(), ""),
+        (Text(), 5),
+        (Text(), "\ud800"),
+        (Choice(("a", "b")), "A"),
+    ],
+)
+def test_anything_else_is_refused(rule: Rule, given: object) -> None:
+    with pytest.raises(ValueError):
+        read(rule, given)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Integer(), "an integer"),
+        (Integer(minimum=1), "an integer of at least 1"),
+        (Integer(minimum=1, maximum=16), "an integer from 1 to 16"),
+        (Number(above=0, maximum=1), "a number above 0 and at most 1"),
+        (Choice(("a", "b")), "one of a, b"),
+    ],
+)
+def test_a_rule_says_what_it_wants(rule: Rule, words: str) -> None:
+    assert rule.words == words
