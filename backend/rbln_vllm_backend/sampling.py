@@ -55,7 +55,7 @@ class ListOf:
         return [self.item.typed(item) for item in value]
 
     def spelled(self, text: str) -> list[Any]:
-        return self.typed(decode_json(text))
+        return self.typed(_json_or_none(text))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TokenBias:
         return {_TOKEN_ID.spelled(str(token)): bias.typed(number) for token, number in value.items()}
 
     def spelled(self, text: str) -> dict[int, float]:
-        return self.typed(decode_json(text))
+        return self.typed(_json_or_none(text))
 
 
 RULES: dict[str, Rule] = {
@@ -107,6 +107,14 @@ def decode_json(text: str | bytes) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def _json_or_none(text: str) -> Any:
+    """What the text says, for rules that refuse None anyway."""
+    try:
+        return decode_json(text)
+    except ValueError:
+        return None
 
 
 def read(document: str | None, fields: Mapping[str, object], ignored: Collection[str] = ()) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""Load, unload, reload, stop: no process of the engine is left, nor shared memory."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from model_repository import NGRAM, small_engine, write_model
+from running_server import RunningServer, running
+
+from .client import Stream, ask, generate, post
+
+GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def shared_memory_before() -> set[str]:
+    return {entry.name for entry in SHARED_MEMORY.iterdir()}
+
+
+@pytest.fixture
+def one_model(checkpoint: Path, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    write_model(tmp_path / "models", "llm", {**small_engine(checkpoint), **NGRAM})
+    return tmp_path / "models", tmp_path / "log"
+
+
+def engine_processes(server: RunningServer) -> list[psutil.Process]:
+    """Everything below tritonserver but the stub itself."""
+    root = psutil.Process(server.process.pid)
+    return [child for child in root.children(recursive=True) if "triton_python_backend_stub" not in child.name()]
+
+
+def until(condition: Callable[[], object], deadline_s: float) -> None:
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0)
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes)
+
+
+def test_unloading_and_reloading_leaves_no_engine(one_model: tuple[Path, Path], shared_memory_before: set[str]) -> None:
+    with running(*one_model, ["--model-control-mode=explicit", "--load-model=llm"]) as server:
+        for _ in range(3):
+            engine = engine_processes(server)
+            assert len(engine) >= 1
+            assert sum(ask(server, "hi", {**GREEDY, "max_tokens": 8}).tokens) == 8
+            assert post(server, "repository/models/llm/unload")[0] == 200
+            until(lambda: gone(engine), 15)  # noqa: B023
+            assert generate(server, text_input="hi")[0] == 400
+            assert post(server, "repository/models/llm/load")[0] == 200
+        assert sum(ask(server, "hi", {**GREEDY, "max_tokens": 8}).tokens) == 8
+    assert {entry.name for entry in SHARED_MEMORY.iterdir()} <= shared_memory_before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_with_open_streams_ends_each_and_leaves_nothing(
+    one_model: tuple[Path, Path], shared_memory_before: set[str], number: signal.Signals
+) -> None:
+    with running(*one_model) as server:
+        engine = engine_processes(server)
+        streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
+        for stream in streams:
+            stream.first_piece()
+        server.process.send_signal(number)
+        answers = [stream.answer() for stream in streams]
+        status = server.process.wait(timeout_s=60)
+        assert all(answer.finals == 1 or answer.error for answer in answers)
+        until(lambda: gone(engine), 5)
+    assert status == 0
+    assert {entry.name for entry in SHARED_MEMORY.iterdir()} <= shared_memory_before
+
+
+def test_a_client_that_hangs_up_frees_the_engine(server: RunningServer) -> None:
+    streams = [Stream(server, f"{word} one two one two", GREEDY, model="plain") for word in "abcd"]
+    for stream in streams:
+        stream.first_piece()
+        stream.cancel()
+    assert ask(server, "hi", {**GREEDY, "max_tokens": 8}, model="plain").finals == 1
