@@ -63,8 +63,8 @@ def main():
     with triton.InferenceServerClient(args.url) as client:
         try:
             for response in responses(client, args.model, inputs):
-                print(response.as_numpy("text_output")[0].decode(), end="", flush=True)
                 num_output_tokens += response.as_numpy("num_output_tokens")[0]  # new ones since the last response
+                print(response.as_numpy("text_output")[0].decode(), end="", flush=True)
         except InferenceServerException as error:
             sys.exit(f"error: {error.message()}")
         except KeyboardInterrupt:

@@ -14,8 +14,16 @@ from typing import Any
 
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess
 
-PROMPT = "Say it again: the quick brown fox jumps over the lazy dog. The quick brown fox jumps over the lazy dog."
-SAMPLING = {"temperature": 0.0, "max_tokens": 96}
+# In the chat markup of the demo model. It asks for a quotation, which n-gram speculation drafts from the prompt.
+PROMPT = (
+    "<|im_start|>user\nRepeat the following text exactly:\n\n"
+    "The Triton Inference Server loads a language model once and serves it to many clients at the same time. "
+    "A client sends a prompt and reads the answer piece by piece, while it is still being written. "
+    "Speculative decoding makes the answer faster: the server guesses the next five tokens, the model checks all of "
+    "them in one step, and keeps those that it would have written itself. "
+    "The answer stays the same, only the waiting gets shorter.<|im_end|>\n<|im_start|>assistant\n"
+)
+SAMPLING = {"temperature": 0.0, "max_tokens": 128}
 _READY_DEADLINE_S = 300.0
 _ANSWER_DEADLINE_S = 120.0
 

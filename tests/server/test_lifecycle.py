@@ -16,12 +16,6 @@ from running_server import RunningServer, running
 from .client import Stream, ask, generate, post
 
 GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
-SHARED_MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def shared_memory_before() -> set[str]:
-    return {entry.name for entry in SHARED_MEMORY.iterdir()}
 
 
 @pytest.fixture
@@ -36,6 +30,14 @@ def engine_processes(server: RunningServer) -> list[psutil.Process]:
     return [child for child in root.children(recursive=True) if "triton_python_backend_stub" not in child.name()]
 
 
+def shared_memory(server: RunningServer) -> set[Path]:
+    """The shared memory that the server, its stub and the engine have mapped."""
+    root = psutil.Process(server.process.pid)
+    maps = [region for process in (root, *root.children(recursive=True)) for region in process.memory_maps()]
+    found = {Path(region.path) for region in maps if region.path.startswith("/dev/shm/")}
+    return {file for file in found if file.exists()}
+
+
 def until(condition: Callable[[], object], deadline_s: float) -> None:
     deadline = time.monotonic() + deadline_s
     while not condition():
@@ -47,26 +49,28 @@ def gone(processes: list[psutil.Process]) -> bool:
     return all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes)
 
 
-def test_unloading_and_reloading_leaves_no_engine(one_model: tuple[Path, Path], shared_memory_before: set[str]) -> None:
+def test_unloading_and_reloading_leaves_no_engine(one_model: tuple[Path, Path]) -> None:
     with running(*one_model, ["--model-control-mode=explicit", "--load-model=llm"]) as server:
         for _ in range(3):
-            engine = engine_processes(server)
-            assert len(engine) >= 1
+            engine, memory = engine_processes(server), shared_memory(server)
+            assert engine
+            assert memory
             assert sum(ask(server, "hi", {**GREEDY, "max_tokens": 8}).tokens) == 8
             assert post(server, "repository/models/llm/unload")[0] == 200
             until(lambda: gone(engine), 15)  # noqa: B023
-            assert generate(server, text_input="hi")[0] == 400
+            assert generate(server, text_input="hi")[0] == 404
             assert post(server, "repository/models/llm/load")[0] == 200
         assert sum(ask(server, "hi", {**GREEDY, "max_tokens": 8}).tokens) == 8
-    assert {entry.name for entry in SHARED_MEMORY.iterdir()} <= shared_memory_before
+        memory |= shared_memory(server)
+    assert [file for file in memory if file.exists()] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_with_open_streams_ends_each_and_leaves_nothing(
-    one_model: tuple[Path, Path], shared_memory_before: set[str], number: signal.Signals
+    one_model: tuple[Path, Path], number: signal.Signals
 ) -> None:
     with running(*one_model) as server:
-        engine = engine_processes(server)
+        engine, memory = engine_processes(server), shared_memory(server)
         streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
         for stream in streams:
             stream.first_piece()
@@ -76,7 +80,7 @@ def test_stopping_with_open_streams_ends_each_and_leaves_nothing(
         assert all(answer.finals == 1 or answer.error for answer in answers)
         until(lambda: gone(engine), 5)
     assert status == 0
-    assert {entry.name for entry in SHARED_MEMORY.iterdir()} <= shared_memory_before
+    assert [file for file in memory if file.exists()] == []
 
 
 def test_a_client_that_hangs_up_frees_the_engine(server: RunningServer) -> None:
