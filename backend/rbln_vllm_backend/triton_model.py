@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Sequence
@@ -51,6 +52,9 @@ class TritonPythonModel:
         _log.info("%s", engine.start())
         self._service.start()
         self._watch.start()
+        # What is loaded stays: collections during generation, and the interpreter's end, need not look at it again.
+        gc.collect()
+        gc.freeze()
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Decodes each request and hands it over; answers go through its response sender."""

@@ -23,6 +23,7 @@ from rbln_vllm_backend.errors import (
 _log = logging.getLogger(__name__)
 
 SUPPORTED = ((0, 30), (0, 32))  # first and last minor version
+_STOP_TIMEOUT_S = 15.0  # then vLLM kills its processes; Triton's own limit is 30 s
 _LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM's own server writes the same
 
 
@@ -81,7 +82,7 @@ class VllmEngine:
         """See ``engine.Engine.stop``."""
         llm, self._llm = self._llm, None
         if llm is not None:
-            llm.shutdown()
+            llm.shutdown(timeout=_STOP_TIMEOUT_S)
 
     async def _rendered(self, prompt: str) -> Any:
         """The prompt as token ids, made on vLLM's own tokenizer thread; too long a prompt is refused here."""

@@ -1,0 +1,56 @@
+"""The tables of the documentation, held against the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from rbln_vllm_backend import sampling, speculation
+from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = (ROOT / "docs" / "parameters.md").read_text()
+PROTOCOL = (ROOT / "docs" / "client-protocol.md").read_text()
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def first_column(table: str) -> list[str]:
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_every_serving_option_is_documented_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `serving\.(\w+)` \| ([^|]+) \|", section(PARAMETERS, "Options of this backend"), re.M))
+    shown = {
+        item.name: "no limit"
+        if item.default is None
+        else f"`{','.join(item.default)}`"
+        if isinstance(item.default, tuple)
+        else f"`{str(item.default).lower().removesuffix('.0')}`"
+        for item in fields(ServingOptions)
+    }
+    assert rows == shown
+
+
+def test_every_sampling_parameter_is_documented() -> None:
+    assert sorted(first_column(section(PROTOCOL, "Sampling parameters"))) == sorted(sampling.RULES)
+
+
+def test_every_tensor_is_documented() -> None:
+    assert sorted(first_column(section(PROTOCOL, "Inputs"))) == sorted(tensor.name for tensor in INPUTS)
+    assert sorted(first_column(section(PROTOCOL, "Outputs"))) == sorted(tensor.name for tensor in OUTPUTS)
+
+
+def test_every_documented_method_is_in_the_table() -> None:
+    assert first_column(section(PARAMETERS, "Speculation")) == list(speculation.DOCUMENTED)
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+            assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
