@@ -1,11 +1,11 @@
 # Bare `make` lists what there is. PYTHON names the interpreter that the virtual environment is made of.
 PYTHON ?= python3
 BIN := .venv/bin
-ENGINE_TESTS := tests/engine
-SERVER_TESTS := tests/server
+# pyenv keeps its interpreters off PATH.
+PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/bin))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment development demo serve test test-unit test-engine test-server lint format
+.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server lint format
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,16 +26,19 @@ serve: environment  ## the same set-up, stays up until Ctrl-C; OPTIONS go to tri
 	@echo "  curl -N localhost:8000/v2/models/llm/generate_stream -d '{\"text_input\": \"Once upon a time\", \"stream\": true, \"max_tokens\": 64}'"
 	@exec $(BIN)/rbln-vllm-backend serve --model-repository model_repository $(OPTIONS)
 
-test: development test-unit test-engine test-server  ## set everything up and run every test
+test: development test-unit test-pythons test-engine test-server  ## set everything up and run every test
 
 test-unit: development  ## the tests that need neither Triton nor vLLM (seconds)
 	@$(BIN)/python -m pytest tests/unit
 
+test-pythons: development  ## the unit tests on Python 3.10 and 3.13 with NumPy 2, where those are at hand
+	@PATH="$$PATH:$(PYENV_PYTHONS)" $(BIN)/tox run
+
 test-engine: development  ## the tests on the real vLLM engine
-	@$(BIN)/python -m pytest $(ENGINE_TESTS)
+	@$(BIN)/python -m pytest tests/engine
 
 test-server: development  ## the tests through a real tritonserver
-	@$(BIN)/python -m pytest $(SERVER_TESTS)
+	@$(BIN)/python -m pytest tests/server
 
 lint: development  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
