@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,13 @@ class RunningServer:
     def log_text(self) -> str:
         """What the server and the engine have printed so far."""
         return self.log.read_text(errors="replace")
+
+    def wait_for_log(self, words: str, deadline_s: float) -> None:
+        """Returns once the log holds the words."""
+        deadline = time.monotonic() + deadline_s
+        while words not in self.log_text():
+            assert time.monotonic() < deadline, f"the log never said {words!r}:\n{self.log_text()[-2000:]}"
+            time.sleep(0)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +82,23 @@ def test_stopping_with_open_streams_ends_each_and_leaves_nothing(
         until(lambda: gone(engine), 5)
     assert status == 0
     assert [file for file in memory if file.exists()] == []
+
+
+def test_a_killed_server_takes_its_engine_along(one_model: tuple[Path, Path]) -> None:
+    with running(*one_model) as server:
+        everything = psutil.Process(server.process.pid).children(recursive=True)
+        stream = Stream(server, "one two one two", GREEDY)
+        stream.first_piece()
+        os.kill(server.process.pid, signal.SIGKILL)
+        until(lambda: gone(everything), 10)
+
+
+def test_a_killed_stub_takes_its_engine_along(one_model: tuple[Path, Path]) -> None:
+    with running(*one_model) as server:
+        engine = engine_processes(server)
+        (stub,) = (child for child in psutil.Process(server.process.pid).children() if "stub" in child.name())
+        stub.kill()
+        until(lambda: gone(engine), 10)
 
 
 def test_a_client_that_hangs_up_frees_the_engine(server: RunningServer) -> None:
