@@ -1,10 +1,9 @@
-"""Engine processes die with the process that started them, even when that is killed.
+"""Nothing outlives a killed server: the stub follows tritonserver, and engine processes follow the stub.
 
-An engine that outlives a killed server would hold its device and its memory; vLLM itself has no watch on its parent.
-``arm`` is called once in Triton's stub. A forked engine process follows its parent by a hook of the fork, a spawned
-one by vLLM's plugin mechanism: ``follow_parent`` is this package's entry point in ``vllm.general_plugins``, which
-every vLLM process calls as it starts. Without ``arm`` it does nothing, so a `vllm serve` in the same environment is
-left alone.
+An engine that outlives its server would hold its device and its memory; vLLM itself has no watch on its parent. ``arm``
+is called once in Triton's stub. A forked engine process follows its parent by a hook of the fork, a spawned one by
+vLLM's plugin mechanism: ``follow_parent`` is this package's entry point in ``vllm.general_plugins``, which every vLLM
+process calls as it starts. Without ``arm`` it does nothing, so a `vllm serve` in the same environment is left alone.
 """
 
 from __future__ import annotations
@@ -12,10 +11,13 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
+import time
 
 PLUGIN_NAME = "rbln_vllm_backend_orphan_guard"
 _OWNER = "RBLN_VLLM_BACKEND_OWNER_PID"
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_POLL_S = 1.0
 
 
 def arm() -> None:
@@ -36,3 +38,18 @@ def follow_parent() -> None:
     if str(os.getppid()) != owner:
         os._exit(1)  # the parent ended before the kernel was asked
     os.environ[_OWNER] = str(os.getpid())  # and what we start follows us
+
+
+def follow_server(server_pid: int) -> None:
+    """Starts a thread that kills this process (the stub) once its parent, tritonserver, is gone.
+
+    The kernel's signal can't be used here: it comes when the *thread* that started the stub ends, and the server's
+    loading threads come and go. A stub whose server was killed may wait for it for ever.
+    """
+
+    def watch() -> None:
+        while os.getppid() == server_pid:
+            time.sleep(_POLL_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="follow-server", daemon=True).start()

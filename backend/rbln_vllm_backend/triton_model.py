@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from rbln_vllm_backend import config, environment, triton_io, triton_log
+from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.vllm_engine import VllmEngine
@@ -49,7 +50,9 @@ class TritonPythonModel:
         self._ignored = settings.serving.ignored_parameters
         name, version = args["model_name"], args["model_version"]
         self._watch = Watch(self._service, lambda: _is_served(name, version), settings.serving.cancel_poll_interval_s)
+        server_pid = os.getppid()
         _log.info("%s", engine.start())
+        orphan_guard.follow_server(server_pid)
         self._service.start()
         self._watch.start()
         # What is loaded stays: collections during generation, and the interpreter's end, need not look at it again.

@@ -1,0 +1,91 @@
+"""Every way of drafting on checkpoints that were trained for it: the target's own tokens, in fewer steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from model_repository import small_engine
+from rbln_vllm_backend.engine import SpeculationCounts, Step
+from trained.text import held_out_documents
+
+from .conftest import EngineOnALoop, started
+
+METHODS = ("eagle", "eagle3", "medusa", "mtp", "draft_model")
+PROMPTS = [document.prompt for document in held_out_documents(12, seed=3)]
+GREEDY = {"temperature": 0.0, "max_tokens": 80}
+
+Answer = tuple[str, int]
+
+# The first test may have to train the checkpoints, and every test starts an engine.
+pytestmark = pytest.mark.timeout(1200)
+
+
+def _target(trained: Path, method: str) -> Path:
+    return trained / ("mtp_target" if method == "mtp" else "target")
+
+
+def _speculating(trained: Path, method: str) -> dict[str, str]:
+    parameters = small_engine(_target(trained, method))
+    parameters["speculative_config.method"] = method
+    parameters["speculative_config.num_speculative_tokens"] = "3"
+    if method != "mtp":
+        parameters["speculative_config.model"] = str(trained / method)
+    return parameters
+
+
+def _answer(steps: Sequence[Step]) -> Answer:
+    """Text and number of tokens."""
+    pieces = [piece for step in steps for piece in step.pieces]
+    return "".join(piece.text for piece in pieces), sum(piece.num_tokens for piece in pieces)
+
+
+def _all_at_once(engine: EngineOnALoop) -> list[list[Step]]:
+    async def one(prompt: str) -> list[Step]:
+        return [step async for step in engine.steps(prompt, stream=True, **GREEDY)]
+
+    async def every() -> list[list[Step]]:
+        return await asyncio.gather(*map(one, PROMPTS))
+
+    return engine.loop.run(every()).result(timeout=300)
+
+
+def _counted(answers: Sequence[Sequence[Step]]) -> SpeculationCounts:
+    counts = [steps[-1].pieces[0].speculation for steps in answers]
+    return sum((count for count in counts if count), start=SpeculationCounts())
+
+
+@pytest.fixture(scope="module")
+def plain_answers(trained: Path) -> dict[Path, list[Answer]]:
+    """What each target says without speculation; its engine is gone before the next one starts."""
+    answers = {}
+    for target in (trained / "target", trained / "mtp_target"):
+        with started(small_engine(target)) as engine:
+            answers[target] = [_answer(engine.ask(prompt, **GREEDY)) for prompt in PROMPTS]
+    return answers
+
+
+def test_a_trained_target_goes_on_with_the_scene(trained: Path, plain_answers: dict[Path, list[Answer]]) -> None:
+    for text, tokens in plain_answers[trained / "target"]:
+        assert tokens > 20
+        assert "\N{REPLACEMENT CHARACTER}" not in text[:-1]
+    # ERNIE's layers without experts compute what Llama's do, and the weights are the same.
+    assert plain_answers[trained / "mtp_target"] == plain_answers[trained / "target"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_trained_draft_is_accepted_and_changes_no_token(
+    trained: Path, plain_answers: dict[Path, list[Answer]], method: str
+) -> None:
+    with started(_speculating(trained, method)) as engine:
+        alone = [engine.ask(prompt, **GREEDY) for prompt in PROMPTS]
+        together = _all_at_once(engine)
+    assert [_answer(steps) for steps in alone] == plain_answers[_target(trained, method)]
+    assert [_answer(steps) for steps in together] == plain_answers[_target(trained, method)]
+    counts = _counted(alone)
+    assert counts.acceptance_rate >= 0.3
+    # A rejected token shows that the target has the last word.
+    assert counts.accepted_tokens < counts.draft_tokens

@@ -1,0 +1,77 @@
+"""Killed parents take their children along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rbln_vllm_backend import orphan_guard
+
+FORKING = """
+import os, sys, time
+from rbln_vllm_backend import orphan_guard
+orphan_guard.arm()
+child = os.fork()
+if child == 0:
+    grandchild = os.fork()
+    if grandchild == 0:
+        print(os.getppid(), os.getpid(), flush=True)
+    time.sleep(60)
+time.sleep(60)
+"""
+FOLLOWING = """
+import os, subprocess, sys
+stub = "import os, time; from rbln_vllm_backend import orphan_guard; orphan_guard.follow_server(os.getppid()); "
+child = subprocess.Popen([sys.executable, "-c", stub + "print(os.getpid(), flush=True); time.sleep(60)"])
+child.wait()
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as status:
+            return status.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("program", [FORKING, FOLLOWING], ids=["forked engine", "stub"])
+def test_what_a_killed_process_started_dies_with_it(program: str) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert pids
+    assert all(map(alive, pids))
+    parent.kill()
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0)
+    parent.communicate()
+
+
+def test_without_arm_nothing_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(orphan_guard._OWNER, raising=False)
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("it ended the process"))
+    orphan_guard.follow_parent()
+
+
+def test_a_process_whose_parent_is_already_gone_ends_itself() -> None:
+    program = "from rbln_vllm_backend import orphan_guard; orphan_guard.follow_parent(); print('still here')"
+    environment = {**os.environ, orphan_guard._OWNER: "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_a_user_who_chose_plugins_keeps_the_guard() -> None:
+    program = "import os; from rbln_vllm_backend import orphan_guard as g; g.arm(); print(os.environ['VLLM_PLUGINS'])"
+    environment = {**os.environ, "VLLM_PLUGINS": "rbln"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == f"rbln,{orphan_guard.PLUGIN_NAME}\n"
+    from importlib.metadata import entry_points
+
+    assert orphan_guard.PLUGIN_NAME in {entry.name for entry in entry_points(group="vllm.general_plugins")}
