@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import paths, serving_options, speculation
+from rbln_vllm_backend import checkpoint_fit, paths, rbln, serving_options, speculation
 from rbln_vllm_backend.errors import ConfigError, Fault
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.speculation import Speculation
@@ -24,6 +24,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 # Parameters whose value names a checkpoint.
 _CHECKPOINTS = ("model", "tokenizer")
+# Methods that vLLM 0.30 and 0.32 run with synchronous scheduling only.
+_SYNCHRONOUS = frozenset({"ngram", "suffix", "medusa"})
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class BackendConfig:
     speculation: Speculation | None
     serving: ServingOptions
     environment: Mapping[str, str]
+    notes: tuple[str, ...] = ()  # what the log says of choices that are valid but worth a word
 
 
 def parameters_of(model_config: Mapping[str, Any]) -> dict[str, str]:
@@ -49,14 +52,32 @@ def read(parameters: Mapping[str, str], folder: Path) -> BackendConfig:
         ConfigError: with everything that is wrong.
     """
     ours = {key: text for key, text in parameters.items() if not _TRITONS_OWN.fullmatch(key)}
-    serving, faults = serving_options.read(_starting_with(serving_options.PREFIX, ours))
+    serving, serving_faults = serving_options.read(_starting_with(serving_options.PREFIX, ours))
     environment, environment_faults = _environment(_starting_with(ENV_PREFIX, ours))
-    chosen, speculation_faults = speculation.read(ours, folder)
     flags, flag_faults = _engine_flags(ours, folder)
-    faults = [*flag_faults, *speculation_faults, *faults, *environment_faults]
+    chosen, speculation_faults = speculation.read(ours, folder)
+    speculation_faults += _misfits(chosen, flags)
+    ruling = rbln.rule(flags, chosen) if rbln.is_platform(serving.platform) else _elsewhere(flags, chosen)
+    faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *environment_faults]
     if faults:
         raise ConfigError(faults)
-    return BackendConfig(flags, chosen, serving, environment)
+    notes = (*(chosen.notes if chosen else ()), *ruling.notes)
+    return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, notes)
+
+
+def _misfits(chosen: Speculation | None, flags: Mapping[str, str]) -> list[Fault]:
+    if chosen is None or "model" not in chosen.options or not flags.get("model"):
+        return []
+    return checkpoint_fit.misfits(chosen.options, speculation.PREFIX + "model", flags["model"])
+
+
+def _elsewhere(flags: Mapping[str, str], chosen: Speculation | None) -> rbln.Ruling:
+    """Off RBLN vLLM itself refuses the pair; said here, it costs no import."""
+    ruling = rbln.Ruling()
+    if chosen is not None and chosen.method in _SYNCHRONOUS and rbln.is_on(flags, "async_scheduling"):
+        rule = f"vLLM can't schedule asynchronously with the speculative method {chosen.method}"
+        ruling.faults.append(Fault("async_scheduling", rule, "Remove the parameter", flags["async_scheduling"]))
+    return ruling
 
 
 def _starting_with(prefix: str, parameters: Mapping[str, str]) -> dict[str, str]:

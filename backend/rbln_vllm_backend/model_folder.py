@@ -86,12 +86,12 @@ def report(settings: BackendConfig) -> Iterator[str]:
         yield "  (not checked: vLLM isn't installed here, and only its parser knows the flags)"
     yield "speculation"
     yield from _rows(settings.speculation.options if settings.speculation else {})
-    for note in settings.speculation.notes if settings.speculation else ():
-        yield f"  note: {note}"
     yield "serving options"
     yield from _rows({f"serving.{name}": value for name, value in vars(settings.serving).items()})
     yield "environment"
     yield from _rows({name: _masked(name, value) for name, value in settings.environment.items()})
+    for note in settings.notes:
+        yield f"note: {note}"
 
 
 def _rows(values: Mapping[str, object]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rbln_vllm_backend import values
 from rbln_vllm_backend.errors import Fault
-from rbln_vllm_backend.values import Integer, Names, Number, Rule, Switch
+from rbln_vllm_backend.values import Choice, Integer, Names, Number, Rule, Switch
 
 PREFIX = "serving."
 
@@ -22,6 +22,9 @@ def _option(default: Any, rule: Rule, meaning: str) -> Any:
 class ServingOptions:
     """How requests are served; each field is the parameter ``serving.<field>``."""
 
+    platform: str = _option(
+        "auto", Choice(("auto", "rbln", "cpu")), "whose rules apply; auto: rbln where vllm-rbln and its compiler are"
+    )
     warmup: bool = _option(True, Switch(), "one short request runs through the engine before the model is ready")
     ignored_parameters: tuple[str, ...] = _option(
         ("id",), Names(), "request parameters that are passed over, since Triton or a proxy adds them"
@@ -49,11 +52,16 @@ def read(parameters: Mapping[str, str]) -> tuple[ServingOptions, list[Fault]]:
     for key, text in parameters.items():
         rule = RULES.get(key)
         if rule is None:
-            near = difflib.get_close_matches(key, RULES, n=3) or sorted(RULES)
-            faults.append(Fault(key, "no such option", f"Known ones are {', '.join(near)}", text))
+            faults.append(Fault(key, "no such option", f"Known: {', '.join(_nearest(key))}", text))
             continue
         try:
             chosen[key.removeprefix(PREFIX)] = values.read(rule, text)
         except ValueError:
             faults.append(Fault(key, f"must be {rule.words}", "Correct the value or remove the parameter", text))
     return ServingOptions(**chosen), faults
+
+
+def _nearest(key: str) -> list[str]:
+    names = [item.name for item in fields(ServingOptions)]
+    near = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=3) or sorted(names)
+    return [PREFIX + name for name in near]

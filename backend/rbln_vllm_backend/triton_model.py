@@ -42,7 +42,7 @@ class TritonPythonModel:
         model_config = json.loads(args["model_config"])
         _require_decoupled(model_config)
         settings = config.read(config.parameters_of(model_config), Path(args["model_repository"]))
-        for note in settings.speculation.notes if settings.speculation else ():
+        for note in settings.notes:
             _log.warning("%s", note)
         environment.prepare(settings.environment)
         engine = VllmEngine(settings)

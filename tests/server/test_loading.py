@@ -43,7 +43,7 @@ def load(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"serving.warmpu": "true"}, "serving.warmpu = 'true': no such option. Known ones are serving.warmup."),
+        ({"serving.warmpu": "true"}, "serving.warmpu = 'true': no such option. Known: serving.warmup."),
         ({"serving.warmup": "maybe"}, "serving.warmup = 'maybe': must be true or false."),
         (
             {"speculative_config.method": "ngram"},

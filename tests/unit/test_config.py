@@ -53,7 +53,7 @@ def test_all_faults_are_reported_together(tmp_path: Path) -> None:
         'model: the checkpoint to serve is missing. Set the parameter "model" to a folder or a hub id.',
         "speculative_config.num_speculative_tokens: the number of tokens to draft in a step is missing. "
         'Set speculative_config.num_speculative_tokens, for example to "3".',
-        "serving.warmpu = 'true': no such option. Known ones are serving.warmup.",
+        "serving.warmpu = 'true': no such option. Known: serving.warmup.",
         "serving.warmup = 'maybe': must be true or false. Correct the value or remove the parameter.",
         "env.1X = '1': not the name of an environment variable. Write env.NAME.",
     ]
