@@ -26,6 +26,7 @@ def small_engine(checkpoint: Path, **more: str) -> dict[str, str]:
         "max_num_seqs": "32",
         "enforce_eager": "true",
         "env.VLLM_CPU_KVCACHE_SPACE": "1",
+        "env.TORCHDYNAMO_DISABLE": "1",
         **more,
     }
 
