@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 # Repeats itself, so that a proposer which looks for repeats drafts too.
 _WARMUP_PROMPT = "one two three one two three one two three one two"
 _CANCELLED = "The request was cancelled."
+_UNLOADED = "The model was unloaded before the request ended."
 _STUBBORN_S = 5.0  # how long a cancelled request may take to leave the engine
 _WARMUP_SAMPLING = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
 
@@ -38,7 +39,7 @@ class _Open:
 class Service:
     """Requests in, replies out, around an engine that was started.
 
-    ``accept`` is called by Triton's thread, ``open_replies`` and ``cancel`` by the watch; the rest runs on the loop.
+    ``accept`` is called by Triton's thread; ``open_replies``, ``cancel`` and ``end_all`` by the watch.
     """
 
     def __init__(self, engine: Engine, options: ServingOptions) -> None:
@@ -47,7 +48,8 @@ class Service:
         self._loop = LoopThread()
         self._outbox = Outbox()
         self._open: dict[str, _Open] = {}
-        self._draining = False
+        self._stopping = False
+        self.accepted = 0  # requests taken over since the start
 
     def start(self) -> None:
         """Starts the threads, and runs the warm-up request unless it is switched off.
@@ -67,18 +69,19 @@ class Service:
     def accept(self, request: Request, reply: Reply) -> None:
         """Takes a request over; whatever happens, its reply gets exactly one FINAL. Never blocks, never raises.
 
-        Refused with UNAVAILABLE while draining, or above ``serving.max_inflight_requests``.
+        Refused with UNAVAILABLE above ``serving.max_inflight_requests``.
         """
         request_id = uuid.uuid4().hex
         stream = self._outbox.open(reply, request_id)
         limit = self._options.max_inflight_requests
-        if self._draining:
-            stream.fail(Unavailable("The model is being unloaded; it takes no new requests."))
+        if self._stopping:
+            stream.fail(Unavailable(_UNLOADED))
         elif limit is not None and len(self._open) >= limit:
             stream.fail(
                 Unavailable(f"serving.max_inflight_requests = {limit} requests are in flight; try again later.")
             )
         else:
+            self.accepted += 1
             self._open[request_id] = _Open(stream)
             self._loop.call(self._begin, request_id, request)
 
@@ -90,17 +93,14 @@ class Service:
         """Aborts a request in the engine; its reply gets CANCELLED. From any thread; unknown ids do nothing."""
         self._loop.call(self._end, request_id, Cancelled(_CANCELLED))
 
-    def drain(self) -> None:
-        """Refuses new requests from now on; open ones end within ``serving.drain_timeout_s``. From any thread."""
-        if not self._draining:
-            self._draining = True
-            _log.info("Draining: %d open requests may go on for %g s", len(self._open), self._options.drain_timeout_s)
-            self._loop.run(self._end_all_after(self._options.drain_timeout_s))
+    def end_all(self) -> None:
+        """Aborts every open request; each reply gets UNAVAILABLE. From any thread."""
+        self._loop.run(self._end_all())
 
     def stop(self) -> None:
         """Ends what is open, the engine, and the threads."""
-        self._draining = True
-        self._loop.run(self._end_all_after(0)).result()
+        self._stopping = True
+        self._loop.run(self._end_all()).result()
         self._engine.stop()
         self._loop.stop()
         self._outbox.stop()
@@ -131,13 +131,10 @@ class Service:
             opened.reason = reason
             opened.task.cancel()
 
-    async def _end_all_after(self, delay_s: float) -> None:
-        deadline = time.monotonic() + delay_s
-        while self._open and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
-        for request_id in list(self._open):
-            self._end(request_id, Unavailable("The model was unloaded before the request ended."))
+    async def _end_all(self) -> None:
         tasks = [opened.task for opened in self._open.values() if opened.task is not None]
+        for request_id in list(self._open):
+            self._end(request_id, Unavailable(_UNLOADED))
         if tasks:
             await asyncio.wait(tasks, timeout=_STUBBORN_S)
 

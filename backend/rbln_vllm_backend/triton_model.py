@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,13 @@ class TritonPythonModel:
             _log.warning("%s", note)
         environment.prepare(settings.environment)
         engine = VllmEngine(settings)
-        self._service = Service(engine, settings.serving)
-        self._ignored = settings.serving.ignored_parameters
+        options = settings.serving
+        self._service = Service(engine, options)
+        self._ignored = options.ignored_parameters
         name, version = args["model_name"], args["model_version"]
-        self._watch = Watch(self._service, lambda: _is_served(name, version), settings.serving.cancel_poll_interval_s)
+        self._watch = Watch(
+            self._service, lambda: _is_served(name, version), options.cancel_poll_interval_s, options.drain_timeout_s
+        )
         server_pid = os.getppid()
         _log.info("%s", engine.start())
         orphan_guard.follow_server(server_pid)
@@ -67,9 +71,10 @@ class TritonPythonModel:
                 decoded = triton_io.decode(request, self._ignored)
                 reply.expect(decoded)
             except Exception as error:
+                request_id = uuid.uuid4().hex
                 if not isinstance(error, BackendError):
-                    _log.exception("A request could not be decoded")
-                reply.fail(as_request_error(error, "the id of no request"))
+                    _log.exception("Request %s could not be decoded", request_id)
+                reply.fail(as_request_error(error, request_id))
             else:
                 self._service.accept(decoded, reply)
 

@@ -9,24 +9,36 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rbln_vllm_backend.service import Service
 
 _log = logging.getLogger(__name__)
-_READY_POLL_S = 1.0
 
 
 class Watch:
     """Polls while requests are open, until ``stop``.
 
-    ``is_served`` says whether the server still counts this model as ready; Triton calls ``finalize`` only after the
-    last open request has ended, so a drain has to be noticed before.
+    ``is_served`` says whether the server still counts this model as ready. Triton calls ``finalize`` only after the
+    last open request has ended, so an unload or a shutdown has to be noticed before: once the model isn't served any
+    more, open requests may go on for ``drain_timeout_s``. While the server loads the model anew it isn't ready either,
+    but requests still arrive: then nothing is ended.
     """
 
-    def __init__(self, service: Service, is_served: Callable[[], bool], interval_s: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        is_served: Callable[[], bool],
+        interval_s: float,
+        drain_timeout_s: float,
+        ready_poll_s: float = 1.0,
+    ) -> None:
         self._service = service
         self._is_served = is_served
         self._interval_s = interval_s
+        self._drain_timeout_s = drain_timeout_s
+        self._ready_poll_s = ready_poll_s
+        self._drain: _Drain | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -47,10 +59,27 @@ class Watch:
             for request_id, reply in replies:
                 if _gone(reply.is_cancelled):
                     self._service.cancel(request_id)
-            if replies and time.monotonic() - asked_at >= _READY_POLL_S:
+            if replies and time.monotonic() - asked_at >= self._ready_poll_s:
                 asked_at = time.monotonic()
-                if not self._is_served():
-                    self._service.drain()
+                self._drain_if_going(len(replies))
+
+    def _drain_if_going(self, open_requests: int) -> None:
+        now, accepted = time.monotonic(), self._service.accepted
+        if self._is_served():
+            self._drain = None
+        elif self._drain is None or self._drain.accepted != accepted:
+            self._drain = _Drain(now, accepted)
+            _log.info("The model is going: %d open requests may go on for %g s", open_requests, self._drain_timeout_s)
+        elif now - self._drain.began >= self._drain_timeout_s:
+            self._service.end_all()
+
+
+@dataclass(frozen=True)
+class _Drain:
+    """When the model was first seen going, and how many requests had arrived by then."""
+
+    began: float
+    accepted: int
 
 
 def _gone(question: Callable[[], bool]) -> bool:

@@ -16,5 +16,5 @@ def train(lessons: Lessons, steps: int) -> LlamaForCausalLM:
     def loss_of(batch: Tensor) -> Tensor:
         return distance(model(input_ids=lessons.tokens[batch]).logits, lessons.logits(batch))
 
-    fit("draft_model", model, loss_of, rows=len(lessons), batch=16, steps=steps, rate=4e-3)
+    fit("draft_model", model, loss_of, rows=len(lessons), batch=4, steps=steps, rate=4e-3)
     return model

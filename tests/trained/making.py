@@ -24,26 +24,26 @@ def make(folder: Path) -> None:
     unseen = training.rows(map(tokenizer.ids, held_out_documents(160)), _LENGTH)
     training.report(f"text: {tokens.numel()} tokens in {time.monotonic() - start:.1f} s")
 
-    model = target.train(tokens, steps=500)
+    model = target.train(tokens, steps=1000)
     target.save(model, folder / "target")
     lessons, exam = target.lessons(model, tokens[:_LESSONS]), target.lessons(model, unseen)
 
-    small = draft_model.train(lessons, steps=250)
+    small = draft_model.train(lessons, steps=500)
     target.save(small, folder / "draft_model")
 
-    head = eagle.train(lessons, steps=200)
+    head = eagle.train(lessons, steps=400)
     unrolled.report_agreement("eagle", head, exam)
     eagle.save(head, folder / "eagle")
 
-    head3 = eagle3.train(lessons, steps=200)
+    head3 = eagle3.train(lessons, steps=400)
     unrolled.report_agreement("eagle3", head3, exam)
     eagle3.save(head3, lessons, folder / "eagle3")
 
-    heads = medusa.train(lessons, steps=200)
+    heads = medusa.train(lessons, steps=400)
     medusa.report_agreement(heads, exam)
     medusa.save(heads, folder / "medusa")
 
-    layer = mtp.train(lessons, steps=200)
+    layer = mtp.train(lessons, steps=400)
     unrolled.report_agreement("mtp", layer, exam)
     mtp.save(model, layer, folder / "mtp_target")
 

@@ -51,7 +51,7 @@ def train(lessons: Lessons, steps: int) -> Medusa:
         losses = [distance(logits[:, :-ahead], wanted[:, ahead:]) for ahead, logits in enumerate(drafted, start=1)]
         return torch.stack(losses).mean()
 
-    fit("medusa", heads, loss_of, rows=len(lessons), batch=16, steps=steps, rate=3e-3)
+    fit("medusa", heads, loss_of, rows=len(lessons), batch=4, steps=steps, rate=3e-3)
     return heads
 
 

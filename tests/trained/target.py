@@ -34,6 +34,8 @@ def config(layers: int = LAYERS, hidden: int = HIDDEN) -> LlamaConfig:
         bos_token_id=END_ID,
         pad_token_id=END_ID,
         tie_word_embeddings=False,
+        # Five times the default, which is meant for wide models: this narrow one learns to copy in half the steps.
+        initializer_range=0.1,
         dtype="float32",
         architectures=["LlamaForCausalLM"],
     )
@@ -46,7 +48,7 @@ def train(tokens: Tensor, steps: int) -> LlamaForCausalLM:
     def loss_of(batch: Tensor) -> Tensor:
         return model(input_ids=tokens[batch], labels=tokens[batch]).loss
 
-    fit("target", model, loss_of, rows=len(tokens), batch=16, steps=steps, rate=3e-3)
+    fit("target", model, loss_of, rows=len(tokens), batch=4, steps=steps, rate=4e-3)
     return model
 
 

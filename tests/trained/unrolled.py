@@ -38,7 +38,7 @@ def train(name: str, head: Head, lessons: Lessons, *, steps: int, rate: float) -
         ]
         return torch.stack(losses).mean()
 
-    fit(name, head, loss_of, rows=len(lessons), batch=16, steps=steps, rate=rate)
+    fit(name, head, loss_of, rows=len(lessons), batch=4, steps=steps, rate=rate)
 
 
 def draft(head: Head, lessons: Lessons, batch: Tensor) -> list[Tensor]:

@@ -138,15 +138,37 @@ def test_stopping_ends_every_open_request_with_one_error() -> None:
     assert {(reply.finals, reply.errors[0].code) for reply in replies} == {(1, "UNAVAILABLE")}
 
 
-def test_draining_refuses_new_requests_and_lets_open_ones_end() -> None:
-    with serving({}, replace(COLD, drain_timeout_s=0.1)) as (service, _):
+@contextmanager
+def watching(service: Service, is_served: Callable[[], bool], drain_timeout_s: float) -> Iterator[None]:
+    watch = Watch(service, is_served, interval_s=0.01, drain_timeout_s=drain_timeout_s, ready_poll_s=0.01)
+    watch.start()
+    yield
+    watch.stop()
+
+
+def test_when_the_model_is_going_open_requests_end_within_the_drain_time() -> None:
+    with serving({}) as (service, _), watching(service, lambda: False, drain_timeout_s=0.1):
+        reply = ask(service, "waits")
+        assert reply.final.wait(DEADLINE_S)
+    assert [str(error) for error in reply.errors] == ["The model was unloaded before the request ended."]
+    assert reply.finals == 1
+
+
+def test_while_requests_still_arrive_the_model_is_not_going() -> None:
+    with serving({}) as (service, _), watching(service, lambda: False, drain_timeout_s=0.3):
         early = ask(service, "waits")
-        service.drain()
-        late = ask(service, "hi")
-        assert late.final.wait(DEADLINE_S)
-        assert str(late.errors[0]) == "The model is being unloaded; it takes no new requests."
+        began = time.monotonic()
+        while time.monotonic() - began < 1.0:
+            ask(service, "waits")
+            assert not early.final.wait(0.05)
         assert early.final.wait(DEADLINE_S)
-    assert str(early.errors[0]) == "The model was unloaded before the request ended."
+
+
+def test_a_model_that_is_served_again_ends_nothing() -> None:
+    answers = iter([False, False, *[True] * 1000])
+    with serving({}) as (service, _), watching(service, lambda: next(answers), drain_timeout_s=0.2):
+        reply = ask(service, "waits")
+        assert not reply.final.wait(0.4)
 
 
 def test_the_warm_up_runs_before_the_model_is_ready() -> None:
@@ -169,12 +191,10 @@ def test_an_engine_that_dies_in_the_warm_up_fails_the_start() -> None:
 
 def test_the_watch_cancels_whose_client_has_gone() -> None:
     with serving({}) as (service, engine):
-        watch = Watch(service, is_served=lambda: True, interval_s=0.01)
-        watch.start()
-        gone, stays = ask(service, "gone"), ask(service, "stays")
-        gone.cancelled = True
-        assert gone.final.wait(DEADLINE_S)
-        watch.stop()
+        with watching(service, lambda: True, drain_timeout_s=20):
+            gone, stays = ask(service, "gone"), ask(service, "stays")
+            gone.cancelled = True
+            assert gone.final.wait(DEADLINE_S)
         assert engine.aborted == ["gone"]
         assert stays.finals == 0
 
