@@ -20,6 +20,7 @@ class RunningServer:
 
     http: str
     grpc: str
+    metrics: str
     log: Path
     process: ServerProcess
 
@@ -45,7 +46,7 @@ def running(
     with process:
         if ready_deadline_s is not None:
             process.wait_ready(ready_deadline_s)
-        yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", log, process)
+        yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from rbln_vllm_backend.metrics_bridge import Sample
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ class Engine(Protocol):
             RequestError: this request can't be served.
             EngineDown: no request can.
         """
+
+    def metrics(self) -> Iterable[Sample]:
+        """The engine's own metrics as they are now; read from a thread that is not the loop's."""
 
     def stop(self) -> None:
         """Ends the engine and its processes; open iterators raise. May be called twice, and after a failed start."""

@@ -35,6 +35,9 @@ class ServingOptions:
     cancel_poll_interval_s: float = _option(
         0.1, Number(above=0, maximum=60), "how often cancelled requests are looked for"
     )
+    metrics_interval_s: float = _option(
+        2.0, Number(minimum=0, maximum=3600), "how often the engine's metrics are copied to the server's; 0: never"
+    )
     drain_timeout_s: float = _option(
         20.0,
         Number(minimum=0),

@@ -13,8 +13,9 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log
+from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log, triton_metrics
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
+from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.vllm_engine import VllmEngine
 from rbln_vllm_backend.watch import Watch
@@ -59,9 +60,26 @@ class TritonPythonModel:
         orphan_guard.follow_server(server_pid)
         self._service.start()
         self._watch.start()
+        self._metrics = self._start_metrics(engine, options.metrics_interval_s, args)
         # What is loaded stays: collections during generation, and the interpreter's end, need not look at it again.
         gc.collect()
         gc.freeze()
+
+    @staticmethod
+    def _start_metrics(engine: VllmEngine, interval_s: float, args: dict[str, str]) -> MetricsBridge | None:
+        if not interval_s or not triton_metrics.TritonMetrics.are_on():
+            why = "the server has none" if interval_s else "serving.metrics_interval_s is 0"
+            _log.info("The engine's metrics are not copied to the server's: %s", why)
+            return None
+        labels = {
+            "model": args["model_name"],
+            "version": args["model_version"],
+            "instance": args["model_instance_name"],
+        }
+        bridge = MetricsBridge(engine.metrics, triton_metrics.TritonMetrics(labels), interval_s)
+        bridge.start()
+        _log.info("The engine's metrics are copied to the server's every %g s", interval_s)
+        return bridge
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Decodes each request and hands it over; answers go through its response sender."""
@@ -81,6 +99,8 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Stops everything; Triton calls it after the last open request has ended."""
         self._watch.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         self._service.stop()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,10 +19,12 @@ from rbln_vllm_backend.errors import (
     RequestError,
     Unavailable,
 )
+from rbln_vllm_backend.metrics_bridge import Sample
 
 _log = logging.getLogger(__name__)
 
 SUPPORTED = ((0, 30), (0, 32))  # first and last minor version
+_RISING = frozenset({"counter", "histogram", "summary"})  # prometheus_client's words for what only goes up
 _STOP_TIMEOUT_S = 15.0  # then vLLM kills its processes; Triton's own limit is 30 s
 _LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM's own server writes the same
 
@@ -77,6 +79,18 @@ class VllmEngine:
             raise InvalidRequest(str(error)) from error
         except GracefulHTTPError as error:
             raise Unavailable(str(error)) from error
+
+    def metrics(self) -> Iterator[Sample]:
+        """See ``engine.Engine.metrics``. vLLM keeps them in the registry of prometheus_client, in this process."""
+        from prometheus_client import REGISTRY
+
+        for family in REGISTRY.collect():
+            if family.name.startswith("vllm:"):
+                for sample in family.samples:
+                    if not sample.name.endswith("_created"):
+                        yield Sample(
+                            sample.name, family.documentation, family.type in _RISING, sample.labels, sample.value
+                        )
 
     def stop(self) -> None:
         """See ``engine.Engine.stop``."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from rbln_vllm_backend.engine import Generation, Piece, Step
+from rbln_vllm_backend.metrics_bridge import Sample
 
 
 def step(text: str, tokens: int = 1, finish: str | None = None, index: int = 0) -> Step:
@@ -41,6 +42,9 @@ class ScriptedEngine:
         except (asyncio.CancelledError, GeneratorExit):
             self.aborted.append(generation.prompt)
             raise
+
+    def metrics(self) -> list[Sample]:
+        return []
 
     def stop(self) -> None:
         self.stopped = True

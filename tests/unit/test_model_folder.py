@@ -43,6 +43,7 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
         "  serving.drain_timeout_s = 20.0\n"
         "  serving.ignored_parameters = ('id',)\n"
         "  serving.max_inflight_requests = None\n"
+        "  serving.metrics_interval_s = 2.0\n"
         "  serving.platform = auto\n"
         "  serving.warmup = True\n"
         "environment\n"
