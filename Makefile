@@ -5,10 +5,10 @@ BIN := .venv/bin
 PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/bin))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server lint format
+.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server speculation-report lint format
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 environment:
 	@$(PYTHON) tools/setup_environment.py
@@ -39,6 +39,9 @@ test-engine: development  ## the tests on the real vLLM engine
 
 test-server: development  ## the tests through a real tritonserver
 	@$(BIN)/python -m pytest tests/server
+
+speculation-report: development  ## acceptance and equality of every method, through Triton (about 15 minutes)
+	@$(BIN)/python benchmarks/speculation_report.py --output docs/speculation-report.md
 
 lint: development  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
