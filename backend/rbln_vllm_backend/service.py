@@ -39,7 +39,7 @@ class _Open:
 class Service:
     """Requests in, replies out, around an engine that was started.
 
-    ``accept`` is called by Triton's thread; ``open_replies``, ``cancel`` and ``end_all`` by the watch.
+    ``accept`` is called by Triton's thread; ``ask_clients`` and ``end_all`` by the watch.
     """
 
     def __init__(self, engine: Engine, options: ServingOptions) -> None:
@@ -72,7 +72,7 @@ class Service:
         Refused with UNAVAILABLE above ``serving.max_inflight_requests``.
         """
         request_id = uuid.uuid4().hex
-        stream = self._outbox.open(reply, request_id)
+        stream = self._outbox.open(reply, request_id, self.cancel)
         limit = self._options.max_inflight_requests
         if self._stopping:
             stream.fail(Unavailable(_UNLOADED))
@@ -85,9 +85,12 @@ class Service:
             self._open[request_id] = _Open(stream)
             self._loop.call(self._begin, request_id, request)
 
-    def open_replies(self) -> list[tuple[str, Reply]]:
-        """Our id and the reply of every open request; from any thread."""
-        return [(request_id, opened.stream.reply) for request_id, opened in list(self._open.items())]
+    def ask_clients(self) -> int:
+        """Looks after every open request, and cancels those whose client has gone. Returns how many are open."""
+        open_now = list(self._open.values())
+        for opened in open_now:
+            opened.stream.ask_client()
+        return len(open_now)
 
     def cancel(self, request_id: str) -> None:
         """Aborts a request in the engine; its reply gets CANCELLED. From any thread; unknown ids do nothing."""

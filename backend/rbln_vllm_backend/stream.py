@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -31,16 +31,31 @@ class Reply(Protocol):
         """Sends one error, with FINAL."""
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone; an exchange with the server, so never asked on the loop."""
+        """Whether the client has gone; an exchange with the server, so never asked on the loop.
+
+        Never asked during or after FINAL either: the server then reads what it has freed (Triton 24.10 crashes).
+        """
 
 
 class ResponseStream:
-    """One request's way out. ``push`` and ``fail`` belong to the loop, ``deliver`` to the sender thread."""
+    """One request's way out. ``push`` and ``fail`` belong to the loop, ``deliver`` to the sender thread.
 
-    def __init__(self, reply: Reply, queue: SimpleQueue[ResponseStream | None], request_id: str) -> None:
-        self.reply = reply
+    All that is said to the server of one request is said by its one sender thread, so nothing can follow FINAL.
+    ``on_gone`` is called by that thread when the client turns out to have gone.
+    """
+
+    def __init__(
+        self,
+        reply: Reply,
+        queue: SimpleQueue[ResponseStream | None],
+        request_id: str,
+        on_gone: Callable[[str], None],
+    ) -> None:
         self.request_id = request_id
+        self._reply = reply
         self._queue = queue
+        self._on_gone = on_gone
+        self._to_ask = False
         self._waiting: deque[Step] = deque()
         self._failure: RequestError | None = None
         self._ended = False  # loop side: the last step or a failure was pushed
@@ -63,6 +78,12 @@ class ResponseStream:
         self._failure = error
         self._queue.put(self)
 
+    def ask_client(self) -> None:
+        """Has the sender thread look whether the client has gone, once; from any thread."""
+        if not self._to_ask:
+            self._to_ask = True
+            self._queue.put(self)
+
     def deliver(self) -> None:
         """Sends what waits; at the end, FINAL. A reply that can't be sent is given up, and said in the log."""
         if self._closed:
@@ -72,10 +93,14 @@ class ResponseStream:
         try:
             if step is not None and (failure is None or any(piece.text for piece in step.pieces)):
                 self._closed = step.finished
-                self.reply.send(step)
+                self._reply.send(step)
             if failure is not None:
                 self._closed = True
-                self.reply.fail(failure)
+                self._reply.fail(failure)
+            if self._to_ask and not self._closed:
+                self._to_ask = False
+                if self._reply.is_cancelled():
+                    self._on_gone(self.request_id)
         except Exception as error:
             _log.exception("The response of request %s could not be sent", self.request_id)
             self._give_up(error)
@@ -83,7 +108,7 @@ class ResponseStream:
     def _give_up(self, error: Exception) -> None:
         self._closed = True
         try:
-            self.reply.fail(as_request_error(error, self.request_id))
+            self._reply.fail(as_request_error(error, self.request_id))
         except Exception:
             _log.warning("Nor could its error: the server has closed request %s", self.request_id)
 
@@ -104,9 +129,9 @@ class Outbox:
         for thread in self._threads:
             thread.start()
 
-    def open(self, reply: Reply, request_id: str) -> ResponseStream:
+    def open(self, reply: Reply, request_id: str, on_gone: Callable[[str], None]) -> ResponseStream:
         """A stream to one client."""
-        return ResponseStream(reply, next(self._turn), request_id)
+        return ResponseStream(reply, next(self._turn), request_id, on_gone)
 
     def stop(self) -> None:
         """Delivers what waits, then ends the threads."""

@@ -55,13 +55,10 @@ class Watch:
     def _run(self) -> None:
         asked_at = time.monotonic()
         while not self._stopped.wait(self._interval_s):
-            replies = self._service.open_replies()
-            for request_id, reply in replies:
-                if _gone(reply.is_cancelled):
-                    self._service.cancel(request_id)
-            if replies and time.monotonic() - asked_at >= self._ready_poll_s:
+            open_requests = self._service.ask_clients()
+            if open_requests and time.monotonic() - asked_at >= self._ready_poll_s:
                 asked_at = time.monotonic()
-                self._drain_if_going(len(replies))
+                self._drain_if_going(open_requests)
 
     def _drain_if_going(self, open_requests: int) -> None:
         now, accepted = time.monotonic(), self._service.accepted
@@ -80,12 +77,3 @@ class _Drain:
 
     began: float
     accepted: int
-
-
-def _gone(question: Callable[[], bool]) -> bool:
-    try:
-        return question()
-    except Exception:
-        # The request ended between the list and the question.
-        _log.debug("A request could not be asked whether it was cancelled", exc_info=True)
-        return False

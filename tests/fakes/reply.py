@@ -17,6 +17,8 @@ class RecordingReply:
         self.finals = 0
         self.after_final = 0
         self.cancelled = False
+        self.asked_after_final = 0
+        self.threads: set[int] = set()
         self.final = threading.Event()
         self._fail_on_send = fail_on_send
 
@@ -31,9 +33,12 @@ class RecordingReply:
         self.errors.append(error)
 
     def is_cancelled(self) -> bool:
+        self.threads.add(threading.get_ident())
+        self.asked_after_final += self.finals > 0
         return self.cancelled
 
     def _count(self, final: bool) -> None:
+        self.threads.add(threading.get_ident())
         self.after_final += self.finals > 0
         self.finals += final
         if final:

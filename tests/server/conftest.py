@@ -17,6 +17,7 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("server")
     repository = folder / "models"
     write_model(repository, "llm", {**small_engine(checkpoint), **NGRAM})
-    write_model(repository, "plain", small_engine(checkpoint))
+    # Asked a thousand times a second whether clients have gone: every answer races with such a question.
+    write_model(repository, "plain", small_engine(checkpoint, **{"serving.cancel_poll_interval_s": "0.001"}))
     with running(repository, folder / "tritonserver.log") as started:
         yield started

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -107,3 +108,12 @@ def test_a_client_that_hangs_up_frees_the_engine(server: RunningServer) -> None:
         stream.first_piece()
         stream.cancel()
     assert ask(server, "hi", {**GREEDY, "max_tokens": 8}, model="plain").finals == 1
+
+
+def test_asking_for_gone_clients_never_races_with_an_end(server: RunningServer) -> None:
+    def one(number: int) -> int:
+        return generate(server, "plain", text_input=f"{number}", max_tokens=1 + number % 3)[0]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(one, range(600))) == {200}
+    assert server.process.wait(timeout_s=0.1) is None

@@ -24,11 +24,11 @@ def make(folder: Path) -> None:
     unseen = training.rows(map(tokenizer.ids, held_out_documents(160)), _LENGTH)
     training.report(f"text: {tokens.numel()} tokens in {time.monotonic() - start:.1f} s")
 
-    model = target.train(tokens, steps=1000)
+    model = target.train(tokens, steps=1200)
     target.save(model, folder / "target")
     lessons, exam = target.lessons(model, tokens[:_LESSONS]), target.lessons(model, unseen)
 
-    small = draft_model.train(lessons, steps=500)
+    small = draft_model.train(lessons, steps=400)
     target.save(small, folder / "draft_model")
 
     head = eagle.train(lessons, steps=400)

@@ -18,7 +18,8 @@ class Manual:
 
     def __init__(self, reply: RecordingReply) -> None:
         self.queue: SimpleQueue[ResponseStream | None] = SimpleQueue()
-        self.stream = ResponseStream(reply, self.queue, "r1")
+        self.gone: list[str] = []
+        self.stream = ResponseStream(reply, self.queue, "r1", self.gone.append)
 
     def send_all(self) -> None:
         while not self.queue.empty():
@@ -112,6 +113,42 @@ def test_a_response_that_cannot_be_built_still_ends_the_stream() -> None:
     assert str(reply.errors[0]) == ("The request failed inside the backend; the server's log has the cause under r1.")
 
 
+def test_a_client_that_has_gone_is_reported(reply: RecordingReply) -> None:
+    manual = Manual(reply)
+    manual.stream.ask_client()
+    manual.send_all()
+    assert manual.gone == []
+    reply.cancelled = True
+    manual.stream.ask_client()
+    manual.stream.ask_client()
+    manual.send_all()
+    assert manual.gone == ["r1"]
+
+
+def test_no_client_is_asked_after_its_final(reply: RecordingReply) -> None:
+    manual = Manual(reply)
+    manual.stream.push(step("a", finish="stop"))
+    manual.stream.ask_client()
+    manual.send_all()
+    manual.stream.ask_client()
+    manual.send_all()
+    assert (reply.finals, reply.asked_after_final) == (1, 0)
+
+
+def test_one_thread_says_all_of_a_stream(reply: RecordingReply) -> None:
+    outbox = Outbox(threads=3)
+    outbox.start()
+    stream = outbox.open(reply, "r1", lambda request_id: None)
+    for _ in range(50):
+        stream.push(step("a"))
+        stream.ask_client()
+    stream.push(step("b", finish="stop"))
+    stream.ask_client()
+    outbox.stop()
+    assert len(reply.threads) == 1
+    assert reply.asked_after_final == 0
+
+
 def test_sequences_are_merged_each_by_itself() -> None:
     merged = merge([step("a", index=0), step("x", index=1), step("b", index=0), step("y", finish="stop", index=1)])
     assert merged is not None
@@ -134,7 +171,7 @@ def test_the_outbox_delivers_every_stream_in_order() -> None:
     outbox = Outbox(threads=3)
     outbox.start()
     replies = [RecordingReply() for _ in range(20)]
-    streams = [outbox.open(reply, f"r{number}") for number, reply in enumerate(replies)]
+    streams = [outbox.open(reply, f"r{number}", lambda request_id: None) for number, reply in enumerate(replies)]
     for number in range(100):
         for stream in streams:
             stream.push(step(f"{number},"))
