@@ -1,4 +1,4 @@
-"""The trained checkpoints, made once and kept by the content of their maker: about four minutes on two cores.
+"""The trained checkpoints, made once and kept by the content of their maker: about three minutes, one core busy.
 
 ``python tests/trained_checkpoints.py FOLDER`` makes them below FOLDER when they aren't there, and prints the path:
 ``target``, its drafts ``draft_model``, ``eagle``, ``eagle3`` and ``medusa``, and ``mtp_target``.

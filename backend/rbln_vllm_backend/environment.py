@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from multiprocessing import spawn
 
-from rbln_vllm_backend import orphan_guard
+from rbln_vllm_backend import orphan_guard, vllm_cpu_sampling
+
+_PLUGINS = (orphan_guard.PLUGIN_NAME, vllm_cpu_sampling.PLUGIN_NAME)
 
 
 def prepare(variables: Mapping[str, str]) -> None:
@@ -19,6 +21,7 @@ def prepare(variables: Mapping[str, str]) -> None:
     locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
     _name_the_interpreter()
     orphan_guard.arm()
+    _keep_our_plugins()
 
 
 def _name_the_interpreter() -> None:
@@ -29,3 +32,11 @@ def _name_the_interpreter() -> None:
     if found:
         sys.executable = found
         spawn.set_executable(found)
+
+
+def _keep_our_plugins() -> None:
+    """Who names vLLM's plugins one by one (VLLM_PLUGINS) still gets ours."""
+    chosen = os.environ.get("VLLM_PLUGINS")
+    if chosen:
+        names = dict.fromkeys([*chosen.split(","), *_PLUGINS])
+        os.environ["VLLM_PLUGINS"] = ",".join(names)

@@ -23,10 +23,12 @@ _POLL_S = 1.0
 def arm() -> None:
     """From now on, what vLLM starts from this process follows it."""
     os.environ[_OWNER] = str(os.getpid())
-    chosen = os.environ.get("VLLM_PLUGINS")
-    if chosen and PLUGIN_NAME not in chosen.split(","):
-        os.environ["VLLM_PLUGINS"] = f"{chosen},{PLUGIN_NAME}"
     os.register_at_fork(after_in_child=follow_parent)
+
+
+def is_armed() -> bool:
+    """Whether this process belongs to a stub of this backend."""
+    return _OWNER in os.environ
 
 
 def follow_parent() -> None:

@@ -26,12 +26,16 @@ _TOKEN_ID = Integer(minimum=0, maximum=_INT32)
 
 @dataclass(frozen=True)
 class TextOrTexts:
-    """One text, or a list of them; always read as a list."""
+    """One text, or a list of them; always read as a list. Each is looked for in all that is written, so few may be."""
 
-    words: str = "a text that is not empty, or a list of such texts"
+    most: int
+
+    @property
+    def words(self) -> str:
+        return f"a text that is not empty, or a list of at most {self.most} such texts"
 
     def typed(self, value: object) -> list[str]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) or len(value) > self.most:
             raise ValueError
         return [Text().typed(item) for item in value]
 
@@ -44,13 +48,14 @@ class ListOf:
     """A JSON list whose items meet one rule; as text, the list's JSON."""
 
     item: Rule
+    most: int
 
     @property
     def words(self) -> str:
-        return f"a list, each item {self.item.words}"
+        return f"a list of at most {self.most}, each item {self.item.words}"
 
     def typed(self, value: object) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) or len(value) > self.most:
             raise ValueError
         return [self.item.typed(item) for item in value]
 
@@ -62,10 +67,14 @@ class ListOf:
 class TokenBias:
     """A JSON object from token ids (JSON keys are texts) to a number each."""
 
-    words: str = "an object from token ids to numbers from -100 to 100"
+    most: int
+
+    @property
+    def words(self) -> str:
+        return f"an object from at most {self.most} token ids to numbers from -100 to 100"
 
     def typed(self, value: object) -> dict[int, float]:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or len(value) > self.most:
             raise ValueError
         bias = Number(minimum=-100, maximum=100)
         return {_TOKEN_ID.spelled(str(token)): bias.typed(number) for token, number in value.items()}
@@ -79,24 +88,24 @@ RULES: dict[str, Rule] = {
     "presence_penalty": Number(minimum=-2, maximum=2),
     "frequency_penalty": Number(minimum=-2, maximum=2),
     "repetition_penalty": Number(above=0),
-    "temperature": Number(minimum=0),
+    "temperature": Number(minimum=0, maximum=2),
     "top_p": Number(above=0, maximum=1),
     "top_k": Integer(minimum=-1, maximum=_INT32),
     "min_p": Number(minimum=0, maximum=1),
     "seed": Integer(minimum=-_INT64 - 1, maximum=_INT64),
-    "stop": TextOrTexts(),
-    "stop_token_ids": ListOf(_TOKEN_ID),
+    "stop": TextOrTexts(most=64),
+    "stop_token_ids": ListOf(_TOKEN_ID, most=1024),
     "ignore_eos": Switch(),
     "max_tokens": Integer(minimum=1, maximum=_INT32),
     "min_tokens": Integer(minimum=0, maximum=_INT32),
-    "logprobs": Integer(minimum=-1, maximum=_INT32),
+    "logprobs": Integer(minimum=0, maximum=_INT32),
     "skip_special_tokens": Switch(),
     "spaces_between_special_tokens": Switch(),
     "include_stop_str_in_output": Switch(),
     "structured_outputs": StructuredOutputs(),
-    "logit_bias": TokenBias(),
-    "allowed_token_ids": ListOf(_TOKEN_ID),
-    "bad_words": ListOf(Text()),
+    "logit_bias": TokenBias(most=4096),
+    "allowed_token_ids": ListOf(_TOKEN_ID, most=1_000_000),
+    "bad_words": ListOf(Text(), most=1024),
     "skip_reading_prefix_cache": Switch(),
 }
 
@@ -150,7 +159,7 @@ def _value(name: str, value: object) -> Any:
     if rule is None:
         near = difflib.get_close_matches(name, RULES, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known ones are {', '.join(RULES)}"
-        raise InvalidRequest(f"{name} is not a sampling parameter; {hint}")
+        raise InvalidRequest(f"{name[:80]} is not a sampling parameter; {hint}")
     try:
         return values.read(rule, value)
     except ValueError as error:

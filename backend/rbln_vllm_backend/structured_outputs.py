@@ -13,16 +13,27 @@ import msgspec
 
 from rbln_vllm_backend.values import Switch, Text
 
+# The engine compiles a constraint while other requests wait.
+_LONGEST = 65_536
+_MOST_CHOICES = 1024
+
+
+def _text(value: object) -> str:
+    text = Text().typed(value)
+    if len(text) > _LONGEST:
+        raise ValueError
+    return text
+
 
 def _schema(value: object) -> object:
     """A JSON schema as an object, or as its text."""
-    if isinstance(value, dict):
-        return value
-    return Text().typed(value)
+    text = msgspec.json.encode(value).decode() if isinstance(value, dict) else value
+    _text(text)
+    return value
 
 
 def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_CHOICES:
         raise ValueError
     return [Text().typed(item) for item in value]
 
@@ -35,16 +46,16 @@ def _true(value: object) -> bool:
 
 def _tag(value: object) -> str:
     """A structural tag is handed on as text; its JSON may be written plainly."""
-    return msgspec.json.encode(value).decode() if isinstance(value, dict) else Text().typed(value)
+    return _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
 
 
 _CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
-    "json": (_schema, "a JSON schema"),
-    "regex": (Text().typed, "a regular expression"),
-    "choice": (_texts, "a list of texts"),
-    "grammar": (Text().typed, "a grammar"),
+    "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
+    "regex": (_text, f"a regular expression of at most {_LONGEST} characters"),
+    "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts"),
+    "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
     "json_object": (_true, "true"),
-    "structural_tag": (_tag, "a structural tag"),
+    "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters"),
 }
 _OPTIONS: dict[str, tuple[Callable[[object], object], str]] = {
     "disable_any_whitespace": (Switch().typed, "true or false"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,12 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import request as requests
-from rbln_vllm_backend import sampling
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
 
+_LONGEST_MESSAGE = 1000  # vLLM's messages may quote a whole request
 _FINAL = 1  # TRITONSERVER_RESPONSE_COMPLETE_FINAL; pb_utils fills its own constant only inside the stub
 
 
@@ -51,13 +52,16 @@ def _elements(tensor: Any) -> list[object]:
 
 def _parameters(triton_request: Any) -> Mapping[str, object]:
     text = triton_request.parameters()
-    return sampling.decode_json(text) if text else {}
+    # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
+    parameters: dict[str, object] = json.loads(text) if text else {}
+    return parameters
 
 
 def error_of(error: RequestError) -> Any:
     """Triton's error object, with the code that ``error`` names."""
     code = getattr(pb_utils.TritonError, error.code, pb_utils.TritonError.INTERNAL)
-    return pb_utils.TritonError(str(error), code)
+    text = str(error)
+    return pb_utils.TritonError(text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…", code)
 
 
 class TritonReply:

@@ -70,6 +70,7 @@ class VllmEngine:
             params = self._sampling_params(generation)
             async with aclosing(self._llm.generate(prompt, params, generation.request_id)) as outputs:
                 async for output in outputs:
+                    _require_no_error(output, generation)
                     yield self._step(output)
         except EngineDeadError:
             raise EngineDown("The engine has died; the model has to be loaded again.") from None
@@ -133,8 +134,6 @@ class VllmEngine:
 
     def _piece(self, completion: Any) -> Piece:
         reason = completion.finish_reason
-        if reason in ("abort", "error"):
-            raise RequestError(f"The engine ended the request ({reason}).")
         return Piece(
             index=completion.index,
             text=completion.text,
@@ -193,6 +192,17 @@ def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
         f"vLLM {version} on {current_platform.device_type}, {model.model} as {model.dtype}, {speculation}, "
         f"context {model.max_model_len} tokens, at most {scheduler.max_num_seqs} sequences at once"
     )
+
+
+def _require_no_error(output: Any, generation: Generation) -> None:
+    """An engine's error or abort is an error reply, never text."""
+    reasons = {completion.finish_reason for completion in output.outputs}
+    constraint = generation.sampling.get("structured_outputs")
+    if "error" in reasons and constraint is not None:
+        # Some constraints are only compiled in the engine's process, which tells no more than this.
+        raise InvalidRequest.about("structured_outputs", constraint, "the engine can't compile it")
+    if reasons & {"abort", "error"}:
+        raise RequestError(f"The engine ended the request ({', '.join(sorted(filter(None, reasons)))}).")
 
 
 def _logprobs(positions: Sequence[Mapping[int, Any]] | None) -> tuple[Mapping[int, TokenLogprob], ...] | None:

@@ -15,4 +15,7 @@ def write(folder: Path, config: PretrainedConfig, weights: Mapping[str, Tensor])
     folder.mkdir(parents=True)
     config.save_pretrained(folder)
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    file = folder / "model.safetensors"
+    save_file(tensors, str(file), metadata={"format": "pt"})
+    # safetensors leaves it to the owner alone; a server may run as somebody else.
+    file.chmod(0o644)

@@ -31,19 +31,19 @@ def make(folder: Path) -> None:
     small = draft_model.train(lessons, steps=400)
     target.save(small, folder / "draft_model")
 
-    head = eagle.train(lessons, steps=400)
+    head = eagle.train(lessons, steps=300)
     unrolled.report_agreement("eagle", head, exam)
     eagle.save(head, folder / "eagle")
 
-    head3 = eagle3.train(lessons, steps=400)
+    head3 = eagle3.train(lessons, steps=300)
     unrolled.report_agreement("eagle3", head3, exam)
     eagle3.save(head3, lessons, folder / "eagle3")
 
-    heads = medusa.train(lessons, steps=400)
+    heads = medusa.train(lessons, steps=300)
     medusa.report_agreement(heads, exam)
     medusa.save(heads, folder / "medusa")
 
-    layer = mtp.train(lessons, steps=400)
+    layer = mtp.train(lessons, steps=300)
     unrolled.report_agreement("mtp", layer, exam)
     mtp.save(model, layer, folder / "mtp_target")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from trained.files import write
 from trained.tokenizer import END_ID, VOCABULARY
 from trained.training import fit
 
@@ -53,8 +54,8 @@ def train(tokens: Tensor, steps: int) -> LlamaForCausalLM:
 
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:
-    model.generation_config = GenerationConfig(eos_token_id=END_ID)
-    model.save_pretrained(folder)
+    write(folder, model.config, model.state_dict())
+    GenerationConfig(eos_token_id=END_ID).save_pretrained(folder)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 
 import pytest
 
-from rbln_vllm_backend import orphan_guard
+from rbln_vllm_backend import environment, orphan_guard
 
 FORKING = """
 import os, sys, time
-from rbln_vllm_backend import orphan_guard
+from rbln_vllm_backend import environment, orphan_guard
 orphan_guard.arm()
 child = os.fork()
 if child == 0:
@@ -67,11 +68,11 @@ def test_a_process_whose_parent_is_already_gone_ends_itself() -> None:
     assert (done.returncode, done.stdout) == (1, b"")
 
 
-def test_a_user_who_chose_plugins_keeps_the_guard() -> None:
-    program = "import os; from rbln_vllm_backend import orphan_guard as g; g.arm(); print(os.environ['VLLM_PLUGINS'])"
-    environment = {**os.environ, "VLLM_PLUGINS": "rbln"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout == f"rbln,{orphan_guard.PLUGIN_NAME}\n"
-    from importlib.metadata import entry_points
-
-    assert orphan_guard.PLUGIN_NAME in {entry.name for entry in entry_points(group="vllm.general_plugins")}
+def test_a_user_who_chose_plugins_keeps_ours() -> None:
+    program = (
+        "import os; from rbln_vllm_backend import environment as e; e.prepare({}); print(os.environ['VLLM_PLUGINS'])"
+    )
+    environ = {**os.environ, "VLLM_PLUGINS": "rbln"}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
+    assert done.stdout == f"rbln,{','.join(environment._PLUGINS)}\n"
+    assert set(environment._PLUGINS) <= {entry.name for entry in entry_points(group="vllm.general_plugins")}

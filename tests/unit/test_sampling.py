@@ -95,6 +95,11 @@ def test_ignored_parameters_are_passed_over() -> None:
         ("structured_outputs", []),
         ("allowed_token_ids", [-1]),
         ("bad_words", "word"),
+        ("stop", ["x"] * 65),
+        ("stop_token_ids", [1] * 1025),
+        ("logprobs", -1),
+        ("temperature", float("nan")),
+        ("temperature", 2.5),
     ],
 )
 def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> None:
@@ -108,9 +113,11 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
     [
         ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag, "),
         ({"json_object": False}, "json_object must be true."),
-        ({"json": ""}, "json must be a JSON schema."),
-        ({"regex": 5}, "regex must be a regular expression."),
-        ({"choice": []}, "choice must be a list of texts."),
+        ({"json": ""}, "json must be a JSON schema of at most 65536 characters."),
+        ({"regex": 5}, "regex must be a regular expression of at most 65536 characters."),
+        ({"choice": []}, "choice must be a list of 1 to 1024 texts."),
+        ({"choice": ["x"] * 1025}, "choice must be a list of 1 to 1024 texts."),
+        ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters."),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
         ({"whitespace_pattern": " "}, "must be an object with one of json, regex, "),
     ],

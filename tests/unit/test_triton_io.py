@@ -128,6 +128,16 @@ def test_an_error_carries_its_code_and_final(pb: Any, io: Any) -> None:
         assert (response.error().message(), response.error().code(), flags) == (str(error), code, FINAL)
 
 
+def test_nan_in_the_request_parameters_is_the_clients_fault(pb: Any, io: Any) -> None:
+    text = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
+    with pytest.raises(InvalidRequest, match="temperature = nan: must be a number from 0 to 2"):
+        io.decode(pb.InferenceRequest([text], parameters='{"temperature": NaN}'), ())
+
+
+def test_a_message_is_never_as_long_as_a_request(pb: Any, io: Any) -> None:
+    assert len(io.error_of(InvalidRequest("x" * 1_000_000)).message()) == 1000
+
+
 def test_a_request_is_decoded_from_tensors_and_parameters(pb: Any, io: Any) -> None:
     request = pb.InferenceRequest(
         [
