@@ -33,7 +33,7 @@ def misfits(options: Mapping[str, Any], key: str, target: str) -> list[Fault]:
         # Some EAGLE3 heads are narrower than what they read, and say so.
         width = ours.get("target_hidden_size", ours.get("hidden_size"))
         compared.append(("hidden_size", width, theirs.get("hidden_size")))
-    return [
+    return _too_few_heads(options, ours) + [
         Fault(
             key,
             f"the draft's {name} is {mine}, and that of the target {target} is {other}",
@@ -43,6 +43,15 @@ def misfits(options: Mapping[str, Any], key: str, target: str) -> list[Fault]:
         for name, mine, other in compared
         if None not in (mine, other) and mine != other
     ]
+
+
+def _too_few_heads(options: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Fault]:
+    """vLLM draws up the heads that are missing at random, and says nothing."""
+    heads, wanted = ours.get("num_heads"), options["num_speculative_tokens"]
+    if options["method"] != "medusa" or heads is None or wanted <= heads:
+        return []
+    rule = f"the Medusa checkpoint has {heads} heads, and each drafts one token"
+    return [Fault("speculative_config.num_speculative_tokens", rule, f"Set it to {heads} at most", wanted)]
 
 
 def _config(folder: str) -> dict[str, Any] | None:

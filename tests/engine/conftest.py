@@ -46,8 +46,10 @@ class EngineOnALoop:
 @contextmanager
 def started(parameters: dict[str, str]) -> Iterator[EngineOnALoop]:
     engine = EngineOnALoop(parameters)
-    yield engine
-    engine.stop()
+    try:
+        yield engine
+    finally:
+        engine.stop()
 
 
 @pytest.fixture(scope="session")

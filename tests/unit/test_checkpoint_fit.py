@@ -49,6 +49,16 @@ def test_a_head_that_says_what_it_reads_may_be_narrower(tmp_path: Path) -> None:
     assert faults("eagle3", draft, target) == []
 
 
+def test_medusa_drafts_no_more_tokens_than_it_has_heads(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", hidden_size=64, vocab_size=512)
+    fits = checkpoint(tmp_path / "fits", hidden_size=64, vocab_size=512, num_heads=3)
+    assert faults("medusa", fits, target) == []
+    assert faults("medusa", checkpoint(tmp_path / "few", hidden_size=64, vocab_size=512, num_heads=2), target) == [
+        "speculative_config.num_speculative_tokens = 3: the Medusa checkpoint has 2 heads, and each drafts one token. "
+        "Set it to 2 at most."
+    ]
+
+
 def test_a_multimodal_targets_language_model_is_compared(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "target", text_config={"hidden_size": 64, "vocab_size": 512})
     assert faults("eagle", checkpoint(tmp_path / "fits", hidden_size=64, vocab_size=512), target) == []
