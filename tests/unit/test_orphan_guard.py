@@ -13,7 +13,7 @@ import pytest
 from rbln_vllm_backend import environment, orphan_guard
 
 FORKING = """
-import os, sys, time
+import os, signal
 from rbln_vllm_backend import environment, orphan_guard
 orphan_guard.arm()
 child = os.fork()
@@ -21,13 +21,13 @@ if child == 0:
     grandchild = os.fork()
     if grandchild == 0:
         print(os.getppid(), os.getpid(), flush=True)
-    time.sleep(60)
-time.sleep(60)
+    signal.pause()
+signal.pause()
 """
 FOLLOWING = """
 import os, subprocess, sys
-stub = "import os, time; from rbln_vllm_backend import orphan_guard; orphan_guard.follow_server(os.getppid()); "
-child = subprocess.Popen([sys.executable, "-c", stub + "print(os.getpid(), flush=True); time.sleep(60)"])
+stub = "import os, signal; from rbln_vllm_backend import orphan_guard; orphan_guard.follow_server(os.getppid()); "
+child = subprocess.Popen([sys.executable, "-c", stub + "print(os.getpid(), flush=True); signal.pause()"])
 child.wait()
 """
 
