@@ -11,13 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import threading
-import time
+import subprocess
+import sys
 
 PLUGIN_NAME = "rbln_vllm_backend_orphan_guard"
 _OWNER = "RBLN_VLLM_BACKEND_OWNER_PID"
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_POLL_S = 1.0
 
 
 def arm() -> None:
@@ -43,15 +42,29 @@ def follow_parent() -> None:
 
 
 def follow_server(server_pid: int) -> None:
-    """Starts a thread that kills this process (the stub) once its parent, tritonserver, is gone.
+    """Starts a small process that kills this one (the stub) once its parent, tritonserver, is gone.
 
     The kernel's signal can't be used here: it comes when the *thread* that started the stub ends, and the server's
-    loading threads come and go. A stub whose server was killed may wait for it for ever.
+    loading threads come and go. Nor can a thread: an exchange with a server that has gone may keep the interpreter's
+    lock for ever. The process ends by itself when the stub does.
     """
+    command = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid()), str(server_pid)]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
-    def watch() -> None:
-        while os.getppid() == server_pid:
-            time.sleep(_POLL_S)
-        os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=watch, name="follow-server", daemon=True).start()
+_FOLLOW = """
+import os, signal, sys, time
+stub, server = int(sys.argv[1]), int(sys.argv[2])
+def parent():
+    try:
+        with open(f"/proc/{stub}/stat") as status:
+            return int(status.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+while os.getppid() == stub and parent() == server:  # a dead stub stays a zombie: the server never buries it
+    time.sleep(0.5)
+try:
+    os.kill(stub, signal.SIGKILL)
+except OSError:
+    pass
+"""

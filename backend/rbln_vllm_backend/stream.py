@@ -67,7 +67,7 @@ class ResponseStream:
             return
         self._ended = step.finished
         self._waiting.append(step)
-        if step.finished or any(piece.text or piece.finish_reason for piece in step.pieces):
+        if _is_worth_a_response(step):
             self._queue.put(self)
 
     def fail(self, error: RequestError) -> None:
@@ -90,8 +90,11 @@ class ResponseStream:
             return
         failure = self._failure  # read first: what was pushed before the failure is then in the queue
         step = merge(_drain(self._waiting))
+        if step is not None and not _is_worth_a_response(step):
+            self._waiting.appendleft(step)
+            step = None
         try:
-            if step is not None and (failure is None or any(piece.text for piece in step.pieces)):
+            if step is not None:
                 self._closed = step.finished
                 self._reply.send(step)
             if failure is not None:
@@ -168,6 +171,10 @@ def _join(pieces: Sequence[Piece]) -> Piece:
         logprobs=tuple(itertools.chain.from_iterable(logprobs)) if logprobs else None,
         speculation=last.speculation,
     )
+
+
+def _is_worth_a_response(step: Step) -> bool:
+    return step.finished or any(piece.text or piece.finish_reason for piece in step.pieces)
 
 
 def _drain(waiting: deque[Step]) -> list[Step]:

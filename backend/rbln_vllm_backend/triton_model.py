@@ -55,9 +55,8 @@ class TritonPythonModel:
         self._watch = Watch(
             self._service, lambda: _is_served(name, version), options.cancel_poll_interval_s, options.drain_timeout_s
         )
-        server_pid = os.getppid()
+        orphan_guard.follow_server(os.getppid())
         _log.info("%s", engine.start())
-        orphan_guard.follow_server(server_pid)
         self._service.start()
         self._watch.start()
         self._metrics = self._start_metrics(engine, options.metrics_interval_s, args)

@@ -63,6 +63,17 @@ def test_a_step_without_text_waits_for_one_that_has_some(reply: RecordingReply) 
     assert (reply.text, reply.tokens) == ("é", 2)
 
 
+def test_asking_after_a_client_sends_no_step_without_text(reply: RecordingReply) -> None:
+    manual = Manual(reply)
+    manual.stream.push(step(""))
+    manual.stream.ask_client()
+    manual.send_all()
+    assert reply.steps == []
+    manual.stream.push(step("a", finish="stop"))
+    manual.send_all()
+    assert (reply.text, reply.tokens, reply.finals) == ("a", 2, 1)
+
+
 def test_the_last_piece_may_be_empty(reply: RecordingReply) -> None:
     manual = Manual(reply)
     manual.stream.push(step("a"))
