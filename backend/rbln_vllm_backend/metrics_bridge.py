@@ -31,6 +31,11 @@ class Sample:
     labels: Mapping[str, str]
     value: float
 
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What tells this series from every other."""
+        return self.name, tuple(sorted(self.labels.items()))
+
 
 class Sink(Protocol):
     """The server's metrics."""
@@ -71,7 +76,7 @@ class MetricsBridge:
         """Hands over what changed since the last call."""
         samples = list(self._collect())
         for sample in (*samples, *_speculation(samples)):
-            key = (sample.name, tuple(sorted(sample.labels.items())))
+            key = sample.key
             last = self._last.get(key)
             if sample.value == last:
                 continue

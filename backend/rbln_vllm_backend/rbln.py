@@ -14,7 +14,6 @@ from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.speculation import Speculation
 from rbln_vllm_backend.values import Switch
 
-RELEASE = "0.12"
 _OPTIMUM = ("transformers", "optimum")
 
 

@@ -46,7 +46,7 @@ class TritonMetrics:
         self._families.clear()
 
     def _one(self, sample: Sample) -> Any:
-        key = (sample.name, tuple(sorted(sample.labels.items())))
+        key = sample.key
         if key not in self._series:
             family = self._families.get(sample.name)
             if family is None:
