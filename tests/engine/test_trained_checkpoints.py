@@ -14,7 +14,8 @@ from trained.text import held_out_documents
 
 from .conftest import EngineOnALoop, started
 
-METHODS = ("eagle", "eagle3", "medusa", "mtp", "draft_model")
+TRAINED_METHODS = ("eagle", "eagle3", "medusa", "mtp", "draft_model")
+DRAFT_FREE_METHODS = ("ngram", "suffix")
 PROMPTS = [document.prompt for document in held_out_documents(12, seed=3)]
 GREEDY = {"temperature": 0.0, "max_tokens": 80}
 
@@ -32,7 +33,7 @@ def _speculating(trained: Path, method: str) -> dict[str, str]:
     parameters = small_engine(_target(trained, method))
     parameters["speculative_config.method"] = method
     parameters["speculative_config.num_speculative_tokens"] = "3"
-    if method != "mtp":
+    if method not in ("mtp", *DRAFT_FREE_METHODS):
         parameters["speculative_config.model"] = str(trained / method)
     return parameters
 
@@ -76,16 +77,29 @@ def test_a_trained_target_goes_on_with_the_scene(trained: Path, plain_answers: d
     assert plain_answers[trained / "mtp_target"] == plain_answers[trained / "target"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINED_METHODS)
 def test_a_trained_draft_is_accepted_and_changes_no_token(
     trained: Path, plain_answers: dict[Path, list[Answer]], method: str
 ) -> None:
+    counts = _speculated_alike(trained, plain_answers, method)
+    assert counts.acceptance_rate >= 0.3
+    # A rejected token shows that the target has the last word.
+    assert counts.accepted_tokens < counts.draft_tokens
+
+
+@pytest.mark.parametrize("method", DRAFT_FREE_METHODS)
+def test_a_draft_from_earlier_text_is_accepted_and_changes_no_token(
+    trained: Path, plain_answers: dict[Path, list[Answer]], method: str
+) -> None:
+    counts = _speculated_alike(trained, plain_answers, method)
+    assert 0 < counts.accepted_tokens < counts.draft_tokens
+
+
+def _speculated_alike(trained: Path, plain_answers: dict[Path, list[Answer]], method: str) -> SpeculationCounts:
+    """What was counted for the prompts one at a time; every answer, alone and together, is the plain one."""
     with started(_speculating(trained, method)) as engine:
         alone = [engine.ask(prompt, **GREEDY) for prompt in PROMPTS]
         together = _all_at_once(engine)
     assert [_answer(steps) for steps in alone] == plain_answers[_target(trained, method)]
     assert [_answer(steps) for steps in together] == plain_answers[_target(trained, method)]
-    counts = _counted(alone)
-    assert counts.acceptance_rate >= 0.3
-    # A rejected token shows that the target has the last word.
-    assert counts.accepted_tokens < counts.draft_tokens
+    return _counted(alone)
