@@ -11,6 +11,8 @@ from pathlib import Path
 
 from rbln_vllm_backend.embedded_server import ServerProcess
 
+_LOG_SHOWN = 6000  # characters
+
 READY_DEADLINE_S = 400.0  # a starved machine needs minutes
 
 
@@ -43,10 +45,15 @@ def running(
     """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it."""
     http, grpc, metrics = free_ports(3)
     process = ServerProcess(repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log)
+    server = RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
     with process:
-        if ready_deadline_s is not None:
-            process.wait_ready(ready_deadline_s)
-        yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
+        try:
+            if ready_deadline_s is not None:
+                process.wait_ready(ready_deadline_s)
+            yield server
+        except BaseException:
+            print(server.log_text()[-_LOG_SHOWN:])  # pytest shows it with the failure
+            raise
 
 
 def free_ports(count: int) -> list[int]:

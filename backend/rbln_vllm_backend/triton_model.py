@@ -8,12 +8,13 @@ import logging
 import os
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log, triton_metrics
+from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log, triton_metrics, triton_readiness
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.service import Service
@@ -51,10 +52,8 @@ class TritonPythonModel:
         options = settings.serving
         self._service = Service(engine, options)
         self._ignored = options.ignored_parameters
-        name, version = args["model_name"], args["model_version"]
-        self._watch = Watch(
-            self._service, lambda: _is_served(name, version), options.cancel_poll_interval_s, options.drain_timeout_s
-        )
+        is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
+        self._watch = Watch(self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         orphan_guard.follow_server(os.getppid())
         _log.info("%s", engine.start())
         self._service.start()
@@ -101,13 +100,6 @@ class TritonPythonModel:
         if self._metrics is not None:
             self._metrics.stop()
         self._service.stop()
-
-
-def _is_served(name: str, version: str) -> bool:
-    try:
-        return bool(pb_utils.is_model_ready(model_name=name, model_version=version))
-    except Exception:  # the server answers UNAVAILABLE while it shuts down
-        return False
 
 
 def _require_decoupled(model_config: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class TritonModelException(Exception):
@@ -42,6 +42,9 @@ class InferenceResponse:
     def output_tensors(self) -> list[Tensor]:
         return self._tensors
 
+    def has_error(self) -> bool:
+        return self._error is not None
+
     def error(self) -> TritonError | None:
         return self._error
 
@@ -61,9 +64,28 @@ class ResponseSender:
 
 
 class InferenceRequest:
-    def __init__(self, inputs: list[Tensor], parameters: str = "", request_id: str = "") -> None:
+    """What ``execute`` is given, and what a call of another model is made of; ``answers`` has what those get."""
+
+    answers: ClassVar[dict[tuple[str, int], InferenceResponse | Exception]] = {}
+
+    def __init__(
+        self,
+        inputs: list[Tensor],
+        parameters: str = "",
+        request_id: str = "",
+        model_name: str = "",
+        model_version: int = -1,
+        requested_output_names: list[str] | None = None,
+    ) -> None:
         self._inputs, self._parameters, self._request_id = inputs, parameters, request_id
+        self._model = (model_name, model_version)
         self.sender = ResponseSender()
+
+    def exec(self) -> InferenceResponse:
+        answer = self.answers[self._model]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
@@ -90,7 +112,3 @@ class Logger:
 
     @staticmethod
     def log_verbose(message: str) -> None: ...
-
-
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    return True

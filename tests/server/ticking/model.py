@@ -1,0 +1,47 @@
+"""The backend's own model around an engine that ticks instead of vLLM: a server with it is up in two seconds.
+
+The server is asked fifty times a second whether it still serves the model, so that a stop races with such a question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from functools import partial
+from typing import Any
+
+from rbln_vllm_backend import triton_model
+from rbln_vllm_backend.engine import Generation, Piece, Step
+from rbln_vllm_backend.metrics_bridge import Sample
+
+TICK_S = 0.004
+
+
+class TickingEngine:
+    """Implements ``engine.Engine``: one letter each tick, up to ``max_tokens``."""
+
+    def __init__(self, config: object) -> None:
+        self._ticks = 0
+
+    def start(self) -> str:
+        return "a ticking engine"
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        most = generation.sampling["max_tokens"]
+        for number in range(1, most + 1):
+            await asyncio.sleep(TICK_S)
+            self._ticks += 1
+            reason = "length" if number == most else None
+            yield Step((Piece(0, "a", 1, reason),), num_input_tokens=1, finished=reason is not None)
+
+    def metrics(self) -> Iterator[Sample]:
+        yield Sample("vllm:ticks_total", "Ticks.", True, {}, float(self._ticks))
+
+    def stop(self) -> None:
+        pass
+
+
+patched: Any = triton_model
+patched.VllmEngine = TickingEngine
+patched.Watch = partial(triton_model.Watch, ready_poll_s=0.02)
+TritonPythonModel = triton_model.TritonPythonModel
