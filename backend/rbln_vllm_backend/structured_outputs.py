@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rbln_vllm_backend import strict_json
 from rbln_vllm_backend.values import Switch, Text
 
 # The engine compiles a constraint while other requests wait.
@@ -49,7 +50,7 @@ def _tag(value: object) -> str:
     return _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
 
 
-_CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
+CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
     "regex": (_text, f"a regular expression of at most {_LONGEST} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts"),
@@ -62,29 +63,30 @@ _OPTIONS: dict[str, tuple[Callable[[object], object], str]] = {
     "disable_additional_properties": (Switch().typed, "true or false"),
     "whitespace_pattern": (Text().typed, "a regular expression"),
 }
-_KEYS = {**_CONSTRAINTS, **_OPTIONS}
+_KEYS = {**CONSTRAINTS, **_OPTIONS}
 
 
 @dataclass(frozen=True)
 class StructuredOutputs:
     """An object with exactly one constraint; as text, the object's JSON. Implements ``values.Rule``."""
 
-    words: str = f"an object with one of {', '.join(_CONSTRAINTS)}"
+    words: str = f"an object with one of {', '.join(CONSTRAINTS)}"
 
     def typed(self, value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError
         given = {key: inner for key, inner in value.items() if inner is not None}
         typed = {str(key): self._inner(str(key), inner) for key, inner in given.items()}
-        if len(typed.keys() & _CONSTRAINTS.keys()) != 1:
+        if len(typed.keys() & CONSTRAINTS.keys()) != 1:
             raise ValueError
         return typed
 
     def spelled(self, text: str) -> dict[str, Any]:
         try:
-            return self.typed(msgspec.json.decode(text))
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise ValueError from None
+            document = strict_json.decode(text)
+        except ValueError:
+            raise ValueError from None  # the rule's own words say what is wanted
+        return self.typed(document)
 
     def _inner(self, key: str, value: object) -> object:
         if key not in _KEYS:

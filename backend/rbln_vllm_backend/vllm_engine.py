@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rbln_vllm_backend import vllm_flags
+from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_sampling
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import (
@@ -20,6 +20,8 @@ from rbln_vllm_backend.errors import (
     Unavailable,
 )
 from rbln_vllm_backend.metrics_bridge import Sample
+from rbln_vllm_backend.vllm_adapters import Adapters
+from rbln_vllm_backend.vllm_prompts import PromptRenderer
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ class VllmEngine:
     def __init__(self, config: BackendConfig) -> None:
         self._config = config
         self._llm: Any = None
+        self._prompts: PromptRenderer
+        self._adapters: Adapters
         self._defaults: dict[str, Any] = {}
 
     def start(self) -> str:
@@ -56,8 +60,10 @@ class VllmEngine:
             )
         except Exception as error:
             raise EngineStartError(f"vLLM could not start its engine: {error}") from error
-        # The same defaults as vLLM's own server: the checkpoint's generation_config, unless that is turned off.
-        self._defaults = vllm_config.model_config.get_diff_sampling_param()
+        vllm_detokenizer.repair()
+        self._prompts = PromptRenderer(self._llm, self._config.serving)
+        self._adapters = Adapters(self._llm, self._config.adapters)
+        self._defaults = vllm_sampling.defaults(vllm_config, self._config.speculation)
         return _description(version, vllm_config, self._config)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
@@ -66,9 +72,13 @@ class VllmEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            prompt = await self._rendered(generation.prompt)
-            params = self._sampling_params(generation)
-            async with aclosing(self._llm.generate(prompt, params, generation.request_id)) as outputs:
+            prompt = await self._prompts.render(generation.prompt)
+            params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
+            adapter = await self._adapters.get(generation.adapter)
+            outputs = self._llm.generate(
+                prompt, params, generation.request_id, lora_request=adapter, priority=generation.priority
+            )
+            async with aclosing(outputs):
                 async for output in outputs:
                     _require_no_error(output, generation)
                     yield self._step(output)
@@ -99,38 +109,9 @@ class VllmEngine:
         if llm is not None:
             llm.shutdown(timeout=_STOP_TIMEOUT_S)
 
-    async def _rendered(self, prompt: str) -> Any:
-        """The prompt as token ids, made on vLLM's own tokenizer thread; too long a prompt is refused here."""
-        from vllm.exceptions import VLLMClientError
-
-        try:
-            (rendered,) = await self._llm.renderer.render_cmpl_async([{"prompt": prompt}])
-        except VLLMClientError as error:
-            raise InvalidRequest(f"text_input: {error}") from error
-        length, context = len(rendered["prompt_token_ids"]), self._llm.model_config.max_model_len
-        if length >= context:
-            raise InvalidRequest(
-                f"text_input: the prompt has {length} tokens, and the context (max_model_len) has room for {context}, "
-                "at least one of them new."
-            )
-        return rendered
-
-    def _sampling_params(self, generation: Generation) -> Any:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-        chosen = {"max_tokens": None, **self._defaults, **generation.sampling}
-        structured = chosen.get("structured_outputs")
-        if structured is not None:
-            try:
-                chosen["structured_outputs"] = StructuredOutputsParams(**structured)
-            except (TypeError, ValueError) as error:
-                raise InvalidRequest.about("structured_outputs", structured, str(error).strip()) from error
-        kind = RequestOutputKind.DELTA if generation.stream else RequestOutputKind.FINAL_ONLY
-        return SamplingParams(**chosen, output_kind=kind)
-
     def _step(self, output: Any) -> Step:
         pieces = tuple(self._piece(completion) for completion in output.outputs)
-        return Step(pieces, len(output.prompt_token_ids or ()), output.finished)
+        return Step(pieces, len(output.prompt_token_ids or ()), output.finished, output.num_cached_tokens)
 
     def _piece(self, completion: Any) -> Piece:
         reason = completion.finish_reason
@@ -142,6 +123,8 @@ class VllmEngine:
             cumulative_logprob=completion.cumulative_logprob,
             logprobs=_logprobs(completion.logprobs),
             speculation=self._counts(completion) if reason else None,
+            stop_reason=completion.stop_reason,
+            token_ids=completion.token_ids,
         )
 
     def _counts(self, completion: Any) -> SpeculationCounts | None:

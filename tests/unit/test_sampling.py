@@ -100,12 +100,20 @@ def test_ignored_parameters_are_passed_over() -> None:
         ("logprobs", -1),
         ("temperature", float("nan")),
         ("temperature", 2.5),
+        ("logprob_token_ids", [1] * 129),
+        ("stream_interval", 0),
+        ("thinking_token_budget", 1.5),
+        ("repetition_detection", {"max_pattern_size": 2}),
+        ("repetition_detection", {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}),
+        ("repetition_detection", {"size": 2}),
+        ("repetition_detection", {"max_pattern_size": True, "min_count": 2}),
+        ("lora_name", ""),
     ],
 )
 def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> None:
     message = refusal(None, {name: value})
     assert message.startswith(f"{name} = ")
-    assert f"must be {sampling.RULES[name].words}." in message
+    assert f"must be {sampling.PARAMETERS[name].rule.words}." in message
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,8 @@ def test_a_deep_document_is_refused() -> None:
         ("temprature", "did you mean temperature?"),
         ("max_new_tokens", "did you mean max_tokens"),
         ("use_beam_search", "known ones are n, "),
-        ("output_kind", "known ones are n, "),
+        ("output_kind", "the input stream decides it."),
+        ("prompt_logprobs", "the protocol has no output for the prompt's logprobs."),
     ],
 )
 def test_an_unknown_name_is_never_ignored(name: str, hint: str) -> None:

@@ -61,8 +61,9 @@ class ResponseSender:
 
 
 class InferenceRequest:
-    def __init__(self, inputs: list[Tensor], parameters: str = "", request_id: str = "") -> None:
+    def __init__(self, inputs: list[Tensor], parameters: str = "", request_id: str = "", timeout_us: int = 0) -> None:
         self._inputs, self._parameters, self._request_id = inputs, parameters, request_id
+        self._timeout_us = timeout_us
         self.sender = ResponseSender()
 
     def inputs(self) -> list[Tensor]:
@@ -73,6 +74,9 @@ class InferenceRequest:
 
     def request_id(self) -> str:
         return self._request_id
+
+    def timeout(self) -> int:
+        return self._timeout_us
 
     def get_response_sender(self) -> ResponseSender:
         return self.sender
