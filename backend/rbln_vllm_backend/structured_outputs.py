@@ -1,6 +1,6 @@
 """The sampling parameter ``structured_outputs``: one constraint on the text, typed before the engine sees it.
 
-Keys are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), which passes over a name that it doesn't know.
+Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), which passes over unknown names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from rbln_vllm_backend import strict_json
-from rbln_vllm_backend.values import Switch, Text
+from rbln_vllm_backend.errors import shown
+from rbln_vllm_backend.values import Text
 
 # The engine compiles a constraint while other requests wait.
 _LONGEST = 65_536
@@ -58,12 +59,14 @@ CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json_object": (_true, "true"),
     "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters"),
 }
-_OPTIONS: dict[str, tuple[Callable[[object], object], str]] = {
-    "disable_any_whitespace": (Switch().typed, "true or false"),
-    "disable_additional_properties": (Switch().typed, "true or false"),
-    "whitespace_pattern": (Text().typed, "a regular expression"),
+# Keys that vLLM takes for one request too, and then passes over.
+_ENGINES_ALONE = {
+    "disable_any_whitespace": "vLLM heeds it as the engine flag structured_outputs_config.disable_any_whitespace only",
+    "disable_additional_properties": (
+        "vLLM heeds it as the engine flag structured_outputs_config.disable_additional_properties only"
+    ),
+    "whitespace_pattern": "vLLM heeds it no more",
 }
-_KEYS = {**CONSTRAINTS, **_OPTIONS}
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class StructuredOutputs:
             raise ValueError
         given = {key: inner for key, inner in value.items() if inner is not None}
         typed = {str(key): self._inner(str(key), inner) for key, inner in given.items()}
-        if len(typed.keys() & CONSTRAINTS.keys()) != 1:
+        if len(typed) != 1:
             raise ValueError
         return typed
 
@@ -89,9 +92,11 @@ class StructuredOutputs:
         return self.typed(document)
 
     def _inner(self, key: str, value: object) -> object:
-        if key not in _KEYS:
-            raise ValueError(f"{key!r} is not one of {', '.join(_KEYS)}")
-        convert, words = _KEYS[key]
+        if key in _ENGINES_ALONE:
+            raise ValueError(f"{key} can't be set by a request; {_ENGINES_ALONE[key]}")
+        if key not in CONSTRAINTS:
+            raise ValueError(f"{shown(key)} is not one of {', '.join(CONSTRAINTS)}")
+        convert, words = CONSTRAINTS[key]
         try:
             return convert(value)
         except ValueError:

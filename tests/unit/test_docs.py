@@ -58,7 +58,7 @@ def test_every_field_that_is_not_a_clients_is_documented_with_the_reason() -> No
 
 
 def test_every_constraint_is_documented() -> None:
-    table = PROTOCOL.split("### Structured output\n")[1].split("\nand may have")[0]
+    table = PROTOCOL.split("### Structured output\n")[1].split("\nand nothing else")[0]
     assert first_column(table) == list(structured_outputs.CONSTRAINTS)
 
 

@@ -119,7 +119,7 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
 @pytest.mark.parametrize(
     ("value", "rule"),
     [
-        ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag, "),
+        ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag."),
         ({"json_object": False}, "json_object must be true."),
         ({"json": ""}, "json must be a JSON schema of at most 65536 characters."),
         ({"regex": 5}, "regex must be a regular expression of at most 65536 characters."),
@@ -127,7 +127,13 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"choice": ["x"] * 1025}, "choice must be a list of 1 to 1024 texts."),
         ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters."),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
-        ({"whitespace_pattern": " "}, "must be an object with one of json, regex, "),
+        ({"whitespace_pattern": " "}, "whitespace_pattern can't be set by a request; vLLM heeds it no more."),
+        (
+            {"json": {}, "disable_any_whitespace": True},
+            "disable_any_whitespace can't be set by a request; "
+            "vLLM heeds it as the engine flag structured_outputs_config.disable_any_whitespace only.",
+        ),
+        ({}, "must be an object with one of json, regex, "),
     ],
 )
 def test_a_bad_constraint_says_what_is_wrong_inside(value: object, rule: str) -> None:
