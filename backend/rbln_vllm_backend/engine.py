@@ -31,12 +31,20 @@ Prompt = str | Chat | TokenIds
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """The prompt's vector is wanted, with so many dimensions (None: all that the checkpoint gives), instead of text."""
+
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
 class Generation:
     """What the engine is asked to do for one request.
 
     ``request_id`` is ours and unique. ``sampling`` holds only what the client set, typed and checked.
     With ``stream`` the engine answers a step at a time, else once with the whole. ``adapter`` names a LoRA adapter of
-    the configuration. A lower ``priority`` is served earlier, where the engine schedules by priority.
+    the configuration. A lower ``priority`` is served earlier, where the engine schedules by priority. With
+    ``embedding`` there is one step, whose text is the vector as a JSON list.
     """
 
     request_id: str
@@ -45,6 +53,7 @@ class Generation:
     stream: bool
     adapter: str | None = None
     priority: int = 0
+    embedding: Embedding | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rbln_vllm_backend import inputs, prompts, sampling, values
-from rbln_vllm_backend.engine import Prompt
+from rbln_vllm_backend import embeddings, inputs, prompts, sampling, values
+from rbln_vllm_backend.engine import Embedding, Prompt
 from rbln_vllm_backend.errors import InvalidRequest, NotFound, Unsupported
 from rbln_vllm_backend.inputs import Tensors
 from rbln_vllm_backend.terms import Terms
@@ -16,7 +16,6 @@ from rbln_vllm_backend.wire import RETURN_SWITCHES
 
 _RESERVED = {
     "image": "images are not supported yet",
-    "embedding_request": "embeddings are not supported yet",
 }
 _PRIORITY = Integer(minimum=-(2**31), maximum=2**31 - 1)
 _TIMEOUT_S = Number(above=0, maximum=604_800)
@@ -42,6 +41,7 @@ class Request:
     adapter: str | None = None
     priority: int = 0
     timeout_s: float | None = None
+    embedding: Embedding | None = None
 
     @property
     def sequences(self) -> int:
@@ -61,27 +61,36 @@ def read(
     for name, reason in _RESERVED.items():
         if name in tensors:
             raise Unsupported(f"{name}: {reason}.")
-    prompt = prompts.read(tensors, terms.chat_template_kwargs)
+    embedding: Embedding | None = None
+    if embeddings.NAME in tensors:
+        prompt, embedding = embeddings.read(tensors)
+    else:
+        prompt = prompts.read(tensors, terms.chat_template_kwargs)
     stream = inputs.switch(tensors, "stream") or False
     rest = dict(parameters)
     timeout_s = _timeout_s(tensors, rest.pop(_TIMEOUT_PARAMETER, None), timeout_us, terms)
     chosen = sampling.read(inputs.text(tensors, "sampling_parameters"), rest, terms.options.ignored_parameters)
     adapter = chosen.pop("lora_name", None)
     _require_terms(chosen, adapter, terms)
-    asked = frozenset(name for name in RETURN_SWITCHES if inputs.switch(tensors, name))
-    if "return_token_ids" in asked and chosen.get("n", 1) > 1:
-        raise InvalidRequest("return_token_ids: token ids are sent for one sequence only, and n is above 1.")
     return Request(
         prompt,
         stream,
         chosen,
-        asked,
-        _prefix(tensors, stream, prompt),
+        _asked(tensors, chosen),
+        "" if embedding else _prefix(tensors, stream, prompt),
         client_id,
         adapter,
         _priority(tensors, terms),
         timeout_s,
+        embedding,
     )
+
+
+def _asked(tensors: Tensors, chosen: Mapping[str, Any]) -> frozenset[str]:
+    asked = frozenset(name for name in RETURN_SWITCHES if inputs.switch(tensors, name))
+    if "return_token_ids" in asked and chosen.get("n", 1) > 1:
+        raise InvalidRequest("return_token_ids: token ids are sent for one sequence only, and n is above 1.")
+    return asked
 
 
 def _require_size(tensors: Tensors, terms: Terms) -> None:

@@ -122,7 +122,13 @@ class Service:
         # A deadline tells how far the answer came, so a unary one is then collected from its steps.
         stepwise = request.stream or request.timeout_s is not None
         generation = Generation(
-            request_id, request.prompt, request.sampling, stepwise, request.adapter, request.priority
+            request_id,
+            request.prompt,
+            request.sampling,
+            stepwise,
+            request.adapter,
+            request.priority,
+            request.embedding,
         )
         opened.task = asyncio.ensure_future(self._serve(opened, generation, collect=stepwise and not request.stream))
         if request.timeout_s is not None:

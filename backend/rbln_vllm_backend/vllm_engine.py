@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_sampling
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
@@ -18,6 +20,7 @@ from rbln_vllm_backend.errors import (
     NotFound,
     RequestError,
     Unavailable,
+    Unsupported,
 )
 from rbln_vllm_backend.metrics_bridge import Sample
 from rbln_vllm_backend.vllm_adapters import Adapters
@@ -72,14 +75,11 @@ class VllmEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            prompt = await self._prompts.render(generation.prompt)
-            params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
-            adapter = await self._adapters.get(generation.adapter)
-            outputs = self._llm.generate(
-                prompt, params, generation.request_id, lora_request=adapter, priority=generation.priority
-            )
-            async with aclosing(outputs):
+            async with aclosing(await self._outputs(generation)) as outputs:
                 async for output in outputs:
+                    if generation.embedding is not None:
+                        yield _vector(output)
+                        continue
                     _require_no_error(output, generation)
                     yield self._step(output)
         except EngineDeadError:
@@ -87,7 +87,7 @@ class VllmEngine:
         except VLLMNotFoundError as error:
             raise NotFound(str(error)) from error
         except VLLMClientError as error:
-            raise InvalidRequest(str(error)) from error
+            raise InvalidRequest(_named(error, generation)) from error
         except GracefulHTTPError as error:
             raise Unavailable(str(error)) from error
 
@@ -108,6 +108,21 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=_STOP_TIMEOUT_S)
+
+    async def _outputs(self, generation: Generation) -> Any:
+        """vLLM's asynchronous iterator over the outputs of one request."""
+        embedding = generation.embedding
+        _require_task(await self._llm.get_supported_tasks(), embedding is not None)
+        prompt = await self._prompts.render(generation.prompt, num_new_tokens=0 if embedding else 1)
+        adapter = await self._adapters.get(generation.adapter)
+        further = {"lora_request": adapter, "priority": generation.priority}
+        if embedding is not None:
+            from vllm.pooling_params import PoolingParams
+
+            pooling = PoolingParams(task="embed", dimensions=embedding.dimensions)
+            return self._llm.encode(prompt, pooling, generation.request_id, **further)
+        params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
+        return self._llm.generate(prompt, params, generation.request_id, **further)
 
     def _step(self, output: Any) -> Step:
         pieces = tuple(self._piece(completion) for completion in output.outputs)
@@ -175,6 +190,30 @@ def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
         f"vLLM {version} on {current_platform.device_type}, {model.model} as {model.dtype}, {speculation}, "
         f"context {model.max_model_len} tokens, at most {scheduler.max_num_seqs} sequences at once"
     )
+
+
+def _require_task(supported: Sequence[str], embedding: bool) -> None:
+    if embedding and "embed" not in supported:
+        raise Unsupported("embedding_request: this checkpoint writes text; with runner = pooling it may give vectors.")
+    if not embedding and "generate" not in supported:
+        raise Unsupported("text_input: this checkpoint gives vectors, and no text; send embedding_request.")
+
+
+def _named(error: Exception, generation: Generation) -> str:
+    """vLLM's message in one line; those of its grammar compilers name no field."""
+    text = " ".join(str(error).split())
+    if "structured_outputs" in generation.sampling and not any(name in text for name in generation.sampling):
+        return f"structured_outputs: {text}"
+    return text
+
+
+def _vector(output: Any) -> Step:
+    """An embedding as one step, whose text is a JSON list of numbers."""
+    from vllm.outputs import EmbeddingRequestOutput
+
+    vector = EmbeddingRequestOutput.from_base(output).outputs.embedding
+    text = msgspec.json.encode(vector).decode()
+    return Step((Piece(0, text, 0),), len(output.prompt_token_ids), True)
 
 
 def _require_no_error(output: Any, generation: Generation) -> None:

@@ -19,8 +19,8 @@ class PromptRenderer:
         self._context = int(llm.model_config.max_model_len)
         self._vocabulary = int(llm.model_config.get_vocab_size())
 
-    async def render(self, prompt: Prompt) -> Any:
-        """The prompt for ``AsyncLLM.generate``.
+    async def render(self, prompt: Prompt, num_new_tokens: int = 1) -> Any:
+        """The prompt for ``AsyncLLM``, with room for so many new tokens at least.
 
         Raises:
             InvalidRequest: too long, out of the vocabulary, or not what the chat template takes.
@@ -32,7 +32,7 @@ class PromptRenderer:
             name, rendered = "input_ids", await self._token_ids(prompt.ids)
         else:
             name, rendered = "text_input", await self._text(prompt)
-        self._require_length(name, len(rendered["prompt_token_ids"]))
+        self._require_length(name, len(rendered["prompt_token_ids"]), num_new_tokens)
         return rendered
 
     async def _text(self, prompt: str) -> Any:
@@ -45,7 +45,7 @@ class PromptRenderer:
         return rendered
 
     async def _token_ids(self, ids: Sequence[int]) -> Any:
-        self._require_length("input_ids", len(ids))
+        self._require_length("input_ids", len(ids), num_new_tokens=0)
         for wrong in (min(ids), max(ids)):
             if not 0 <= wrong < self._vocabulary:
                 raise InvalidRequest.about("input_ids", wrong, f"token ids go from 0 to {self._vocabulary - 1}")
@@ -78,12 +78,13 @@ class PromptRenderer:
                 "can hold."
             )
 
-    def _require_length(self, name: str, length: int) -> None:
+    def _require_length(self, name: str, length: int, num_new_tokens: int) -> None:
         most = self._options.max_prompt_tokens
-        if length >= self._context:
+        if length + num_new_tokens > self._context:
+            new = ", at least one of them new" if num_new_tokens else ""
             raise InvalidRequest(
                 f"{name}: the prompt has {length} tokens, and the context (max_model_len) has room for "
-                f"{self._context}, at least one of them new."
+                f"{self._context}{new}."
             )
         if most is not None and length > most:
             raise InvalidRequest(f"{name}: the prompt has {length} tokens; serving.max_prompt_tokens allows {most}.")
