@@ -29,7 +29,7 @@ class PromptRenderer:
         if isinstance(prompt, Chat):
             name, rendered = "messages", await self._chat(prompt)
         elif isinstance(prompt, TokenIds):
-            name, rendered = "input_ids", await self._token_ids(prompt.ids)
+            name, rendered = "input_ids", await self._token_ids(prompt.ids, num_new_tokens)
         else:
             name, rendered = "text_input", await self._text(prompt)
         self._require_length(name, len(rendered["prompt_token_ids"]), num_new_tokens)
@@ -44,8 +44,8 @@ class PromptRenderer:
             raise InvalidRequest(f"text_input: {error}") from error
         return rendered
 
-    async def _token_ids(self, ids: Sequence[int]) -> Any:
-        self._require_length("input_ids", len(ids), num_new_tokens=0)
+    async def _token_ids(self, ids: Sequence[int], num_new_tokens: int) -> Any:
+        self._require_length("input_ids", len(ids), num_new_tokens)
         for wrong in (min(ids), max(ids)):
             if not 0 <= wrong < self._vocabulary:
                 raise InvalidRequest.about("input_ids", wrong, f"token ids go from 0 to {self._vocabulary - 1}")

@@ -271,7 +271,6 @@ def test_several_sequences_each_meet_the_constraint(engine: EngineOnALoop, strea
         {"json": {"$ref": "#/nowhere"}},
         {"structural_tag": "{}"},
         {"structural_tag": "not JSON"},
-        {"regex": "(" * 500 + ")" * 500},
         {"regex": "a{1,100000}{1,100000}"},
         {"json": json.dumps({"allOf": [{"type": "string"}, {"type": "integer"}]})},
     ],
