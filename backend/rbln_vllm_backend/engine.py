@@ -27,7 +27,15 @@ class TokenIds:
     ids: Sequence[int]
 
 
-Prompt = str | Chat | TokenIds
+@dataclass(frozen=True)
+class Illustrated:
+    """A prompt as text with images, each the bytes of a file (PNG, JPEG, …)."""
+
+    text: str
+    images: Sequence[bytes]
+
+
+Prompt = str | Chat | TokenIds | Illustrated
 
 
 @dataclass(frozen=True)

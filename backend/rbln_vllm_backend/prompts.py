@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
 from rbln_vllm_backend import inputs
-from rbln_vllm_backend.engine import Chat, Prompt, TokenIds
+from rbln_vllm_backend.engine import Chat, Illustrated, Prompt, TokenIds
 from rbln_vllm_backend.errors import InvalidRequest, Unsupported
 from rbln_vllm_backend.inputs import Tensors
 
@@ -42,8 +43,9 @@ def read(tensors: Tensors, template_kwargs: Mapping[str, Any]) -> Prompt:
         raise InvalidRequest("text_input: the prompt is missing; send text_input, messages or input_ids.")
     if len(given) > 1:
         raise InvalidRequest(f"{given[1]}: the prompt is given twice, as {' and as '.join(given)}; send one of them.")
-    if "chat_template_kwargs" in tensors and given != ["messages"]:
-        raise InvalidRequest(f"chat_template_kwargs: only for a prompt of messages, and this one is {given[0]}.")
+    for name, only in (("chat_template_kwargs", "messages"), ("image", "text_input")):
+        if name in tensors and given != [only]:
+            raise InvalidRequest(f"{name}: only for a prompt of {only}, and this one is {given[0]}.")
     if given == ["messages"]:
         return Chat(_messages(tensors), {**template_kwargs, **_template_kwargs(tensors)})
     if given == ["input_ids"]:
@@ -51,7 +53,15 @@ def read(tensors: Tensors, template_kwargs: Mapping[str, Any]) -> Prompt:
     prompt = inputs.text(tensors, "text_input")
     if not prompt:
         raise InvalidRequest("text_input: the prompt is missing or empty.")
-    return prompt
+    images = [_image(index, element) for index, element in enumerate(tensors.get("image", ()))]
+    return Illustrated(prompt, images) if images else prompt
+
+
+def _image(index: int, element: object) -> bytes:
+    try:
+        return base64.b64decode(element, validate=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest.about(f"image[{index}]", element, f"must be base64 ({error})") from None
 
 
 def _token_ids(tensors: Tensors) -> TokenIds:

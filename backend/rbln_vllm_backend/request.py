@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rbln_vllm_backend import embeddings, inputs, prompts, sampling, values
-from rbln_vllm_backend.engine import Embedding, Prompt
-from rbln_vllm_backend.errors import InvalidRequest, NotFound, Unsupported
+from rbln_vllm_backend.engine import Embedding, Illustrated, Prompt
+from rbln_vllm_backend.errors import InvalidRequest, NotFound
 from rbln_vllm_backend.inputs import Tensors
 from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.values import Integer, Number
 from rbln_vllm_backend.wire import RETURN_SWITCHES
 
-_RESERVED = {
-    "image": "images are not supported yet",
-}
 _PRIORITY = Integer(minimum=-(2**31), maximum=2**31 - 1)
 _TIMEOUT_S = Number(above=0, maximum=604_800)
 _TIMEOUT_US = Integer(minimum=0, maximum=604_800_000_000)
@@ -58,9 +55,6 @@ def read(
         InvalidRequest, Unsupported, NotFound: with the input's or parameter's name.
     """
     _require_size(tensors, terms)
-    for name, reason in _RESERVED.items():
-        if name in tensors:
-            raise Unsupported(f"{name}: {reason}.")
     embedding: Embedding | None = None
     if embeddings.NAME in tensors:
         prompt, embedding = embeddings.read(tensors)
@@ -150,4 +144,5 @@ def _prefix(tensors: Tensors, stream: bool, prompt: Prompt) -> str:
     excluded = inputs.switch(tensors, "exclude_input_in_output")
     if stream and excluded is False:
         raise InvalidRequest.about("exclude_input_in_output", False, "a stream never repeats its input")
-    return prompt if isinstance(prompt, str) and not stream and not excluded else ""
+    text = prompt.text if isinstance(prompt, Illustrated) else prompt
+    return text if isinstance(text, str) and not stream and not excluded else ""

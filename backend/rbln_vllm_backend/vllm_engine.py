@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -55,6 +56,7 @@ class VllmEngine:
         if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":
             arguments.per_request_spec_decode_metrics = "summary"
         vllm_config = _checked_config(arguments)
+        _warn_of_images(vllm_config)
         try:
             self._llm = AsyncLLM.from_vllm_config(
                 vllm_config,
@@ -63,6 +65,11 @@ class VllmEngine:
             )
         except Exception as error:
             raise EngineStartError(f"vLLM could not start its engine: {error}") from error
+        try:
+            _require_room(vllm_config)
+        except EngineStartError:
+            self.stop()
+            raise
         vllm_detokenizer.repair()
         self._prompts = PromptRenderer(self._llm, self._config.serving)
         self._adapters = Adapters(self._llm, self._config.adapters)
@@ -179,6 +186,28 @@ def _checked_config(arguments: Any) -> Any:
         raise
     except Exception as error:
         raise EngineStartError(f"vLLM refuses the configuration: {error}") from error
+
+
+def _warn_of_images(vllm_config: Any) -> None:
+    """Said before vLLM's own start, which may fail over it in other words."""
+    if vllm_config.model_config.is_multimodal_model and importlib.util.find_spec("torchvision") is None:
+        _log.warning(
+            "The checkpoint takes images, and most such checkpoints need the package torchvision, which isn't "
+            "installed; install it, or serve text only with language_model_only = true."
+        )
+
+
+def _require_room(vllm_config: Any) -> None:
+    """The KV cache must hold one request as long as the context: a longer one would wait in the queue for ever."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    if model.get_sliding_window() is not None or model.is_hybrid or model.is_attention_free:
+        return  # these need fewer blocks than the context has
+    room = (cache.num_gpu_blocks or 0) * cache.block_size * vllm_config.parallel_config.decode_context_parallel_size
+    if 0 < room < model.max_model_len:
+        raise EngineStartError(
+            f"The KV cache has room for {room} tokens, and the context (max_model_len) is {model.max_model_len}; "
+            f"set max_model_len to {room} at most, or give the cache more memory."
+        )
 
 
 def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:

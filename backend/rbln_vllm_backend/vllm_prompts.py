@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rbln_vllm_backend.engine import Chat, Prompt, TokenIds
+from rbln_vllm_backend.engine import Chat, Illustrated, Prompt, TokenIds
 from rbln_vllm_backend.errors import InvalidRequest, RequestError, Unsupported
 from rbln_vllm_backend.serving_options import ServingOptions
+
+_MOST_PIXELS = 64_000_000
 
 
 class PromptRenderer:
@@ -17,6 +21,7 @@ class PromptRenderer:
         self._renderer = llm.renderer
         self._options = options
         self._context = int(llm.model_config.max_model_len)
+        self._takes_images = bool(llm.model_config.is_multimodal_model)
         self._vocabulary = int(llm.model_config.get_vocab_size())
 
     async def render(self, prompt: Prompt, num_new_tokens: int = 1) -> Any:
@@ -30,19 +35,27 @@ class PromptRenderer:
             name, rendered = "messages", await self._chat(prompt)
         elif isinstance(prompt, TokenIds):
             name, rendered = "input_ids", await self._token_ids(prompt.ids, num_new_tokens)
+        elif isinstance(prompt, Illustrated):
+            name, rendered = "text_input", await self._illustrated(prompt)
         else:
-            name, rendered = "text_input", await self._text(prompt)
+            name, rendered = "text_input", await self._text({"prompt": prompt})
         self._require_length(name, len(rendered["prompt_token_ids"]), num_new_tokens)
         return rendered
 
-    async def _text(self, prompt: str) -> Any:
+    async def _text(self, prompt: Mapping[str, Any]) -> Any:
         from vllm.exceptions import VLLMClientError
 
         try:
-            (rendered,) = await self._renderer.render_cmpl_async([{"prompt": prompt}])
+            (rendered,) = await self._renderer.render_cmpl_async([prompt])
         except VLLMClientError as error:
             raise InvalidRequest(f"text_input: {error}") from error
         return rendered
+
+    async def _illustrated(self, prompt: Illustrated) -> Any:
+        if not self._takes_images:
+            raise Unsupported("image: this checkpoint takes text only.")
+        pictures = [await asyncio.to_thread(_picture, index, data) for index, data in enumerate(prompt.images)]
+        return await self._text({"prompt": prompt.text, "multi_modal_data": {"image": pictures}})
 
     async def _token_ids(self, ids: Sequence[int], num_new_tokens: int) -> Any:
         self._require_length("input_ids", len(ids), num_new_tokens)
@@ -88,6 +101,23 @@ class PromptRenderer:
             )
         if most is not None and length > most:
             raise InvalidRequest(f"{name}: the prompt has {length} tokens; serving.max_prompt_tokens allows {most}.")
+
+
+def _picture(index: int, data: bytes) -> Any:
+    """The image, decoded; of one that is small as a file and huge as a picture only the size is read."""
+    from PIL import Image
+
+    name = f"image[{index}]"
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                raise InvalidRequest(f"{name}: {width} x {height} pixels are more than {_MOST_PIXELS}.")
+            return image.convert("RGB")
+    except InvalidRequest:
+        raise
+    except Exception as error:  # its decoders raise whatever they like
+        raise InvalidRequest(f"{name}: not an image that can be read ({error}).") from error
 
 
 def _num_characters(content: object) -> int:

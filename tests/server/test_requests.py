@@ -230,7 +230,8 @@ def test_a_strange_prompt_is_answered_or_refused(server: RunningServer, prompt: 
         ([tensor("messages", "[")], "messages = '[': not valid JSON"),
         ([tensor("text_input", "hi"), tensor("priority", 1)], "priority = 1: this engine serves in order of arrival"),
         ([tensor("text_input", "hi"), tensor("timeout_s", -1.0)], "timeout_s = -1.0: must be a number above 0"),
-        ([tensor("text_input", "hi"), tensor("image", "x")], "image: "),
+        ([tensor("text_input", "hi"), tensor("image", "x y")], "image[0] = b'x y': must be base64"),
+        ([tensor("text_input", "hi"), tensor("image", "R0lGODlh")], "image: this checkpoint takes text only."),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

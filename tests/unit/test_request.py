@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rbln_vllm_backend import request
-from rbln_vllm_backend.engine import Chat, TokenIds
-from rbln_vllm_backend.errors import InvalidRequest, NotFound, RequestError, Unsupported
+from rbln_vllm_backend.engine import Chat, Illustrated, TokenIds
+from rbln_vllm_backend.errors import InvalidRequest, NotFound, RequestError
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.terms import Terms
@@ -93,11 +93,6 @@ def test_a_bad_tensor_is_named(tensors: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(**tensors)
     assert str(caught.value) == message
-
-
-def test_images_are_refused_as_unsupported() -> None:
-    with pytest.raises(Unsupported, match="image"):
-        read(text_input=[b"a"], image=[b"x"])
 
 
 def test_a_space_and_a_nul_are_prompts() -> None:
@@ -267,3 +262,21 @@ def test_an_adapter_is_known_by_its_name() -> None:
     assert refusal({"lora_name": "x"}, text_input=[b"a"]) == (
         "lora_name = 'x': no such adapter; this model has none (serving.lora.NAME in config.pbtxt)."
     )
+
+
+PIXEL = b"R0lGODlhAQABAAAAACwAAAAAAQABAAACAkQBADs="  # a GIF of one pixel
+
+
+def test_images_come_as_base64_with_a_text() -> None:
+    asked = read(text_input=[b"<image> What is it?"], image=[PIXEL, PIXEL])
+    assert isinstance(asked.prompt, Illustrated)
+    assert asked.prompt.text == asked.prefix == "<image> What is it?"
+    assert [image[:6] for image in asked.prompt.images] == [b"GIF89a"] * 2
+    assert read(text_input=[b"hi"], image=[]).prompt == "hi"
+
+
+def test_an_image_that_is_no_base64_or_has_no_text_is_named() -> None:
+    assert refusal(text_input=[b"a"], image=[PIXEL, b"a b"]) == (
+        "image[1] = b'a b': must be base64 (Only base64 data is allowed)."
+    )
+    assert refusal(input_ids=[1], image=[PIXEL]) == "image: only for a prompt of text_input, and this one is input_ids."
