@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_sampling
+from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_prompts, vllm_sampling
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import (
@@ -51,6 +51,7 @@ class VllmEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        vllm_prompts.require_template(self._config.serving.chat_template)
         namespace = vllm_flags.parse(self._config.engine_flags, self._config.speculation)
         arguments = AsyncEngineArgs.from_cli_args(namespace)
         if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":

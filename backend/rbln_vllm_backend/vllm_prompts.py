@@ -8,10 +8,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rbln_vllm_backend.engine import Chat, Illustrated, Prompt, TokenIds
-from rbln_vllm_backend.errors import InvalidRequest, RequestError, Unsupported
-from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.errors import ConfigError, Fault, InvalidRequest, RequestError, Unsupported
+from rbln_vllm_backend.serving_options import PREFIX, ServingOptions
 
 _MOST_PIXELS = 64_000_000
+
+
+def require_template(text: str | None) -> None:
+    """Refuses, before anything is loaded, an operator's chat template that can't be read; raises ConfigError."""
+    import jinja2.ext
+    from vllm.renderers.hf import AssistantTracker
+
+    environment = jinja2.Environment(extensions=[AssistantTracker, jinja2.ext.loopcontrols])
+    try:
+        environment.parse(text or "")
+    except jinja2.TemplateSyntaxError as error:
+        rule = f"not a Jinja template (line {error.lineno}: {error.message})"
+        raise ConfigError([Fault(PREFIX + "chat_template", rule, "Mend the template")]) from error
 
 
 class PromptRenderer:
