@@ -160,6 +160,7 @@ def test_lists_go_into_the_json_and_tritons_own_refusal_says_so_elsewhere(server
     """R7."""
     assert generate(server, text_input=PROMPT, parameters={"stop": ["\n"]})[0] == 400
     assert generate(server, text_input=PROMPT, stop=["\n"])[0] == 400
+    assert generate(server, input_ids=[5, 6])[0] == 400
     stop = text[10:13]
     assert unary(server, **GREEDY, sampling_parameters=json.dumps({"stop": [stop]})) == text.partition(stop)[0]
 
