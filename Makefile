@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/bin))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server speculation-report lint format
+.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report lint format
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ test-engine: development  ## the tests on the real vLLM engine
 
 test-server: development  ## the tests through a real tritonserver
 	@$(BIN)/python -m pytest tests/server
+
+fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live server (about 10 minutes)
+	@RBLN_GENERATED_REQUESTS=20000 $(BIN)/python -m pytest tests/unit/test_generated_requests.py
+	@RBLN_GENERATED_REQUESTS=2000 $(BIN)/python -m pytest tests/server/test_generated_requests.py
 
 speculation-report: development  ## acceptance and equality of every method, through Triton (about 15 minutes)
 	@$(BIN)/python benchmarks/speculation_report.py --output docs/speculation-report.md

@@ -29,13 +29,13 @@ async def answer(client, model, prompt, sampling):
         inputs = [tensor("text_input", prompt), tensor("sampling_parameters", json.dumps(sampling))]
         yield {"model_name": model, "inputs": [*inputs, tensor("exclude_input_in_output", True)]}
 
-    text = ""
+    texts = []
     # Triton serves a decoupled model over a stream only; one for each prompt, since an error there has no request id.
     async for result, error in client.stream_infer(requests()):
         if error is not None:
             raise error
-        text += result.as_numpy("text_output")[0].decode()
-    return text
+        texts += [text.decode() for text in result.as_numpy("text_output")]  # n of them, in the order of their index
+    return "\n".join(texts)
 
 
 async def answer_and_print(client, index, model, prompt, sampling):

@@ -36,9 +36,19 @@ def responses(client, model, inputs):
             return
 
 
+def show(response, texts):
+    """Prints the new text; several sequences (n above 1) come interleaved and are gathered by their index."""
+    indices = response.as_numpy("sequence_index")
+    for index, text in zip([None] if indices is None else indices, response.as_numpy("text_output"), strict=True):
+        if index is None:
+            print(text.decode(), end="", flush=True)
+        else:
+            texts[index] = texts.get(index, "") + text.decode()
+
+
 def figures(last, num_output_tokens):
     """What the last response says about the whole answer."""
-    yield f"finish reason: {last.as_numpy('finish_reason')[0].decode()}"
+    yield f"finish reason: {last.as_numpy('finish_reason')[-1].decode()}"
     yield f"tokens: {last.as_numpy('num_input_tokens')[0]} in, {num_output_tokens} out"
     drafted, accepted, mean = map(last.as_numpy, ("num_draft_tokens", "num_accepted_tokens", "mean_acceptance_length"))
     if drafted is not None:  # left out after a stop string: vLLM has no numbers then
@@ -59,19 +69,19 @@ def main():
     sampling = {"max_tokens": args.max_tokens, "temperature": args.temperature, **args.sampling}
     inputs = [tensor("text_input", args.prompt), tensor("sampling_parameters", json.dumps(sampling))]
     inputs += [tensor("stream", True), *(tensor(f"return_{name}", True) for name in RETURNED)]
-    num_output_tokens = 0
+    num_output_tokens, texts = 0, {}
     with triton.InferenceServerClient(args.url) as client:
         try:
             for response in responses(client, args.model, inputs):
-                num_output_tokens += response.as_numpy("num_output_tokens")[0]  # new ones since the last response
-                print(response.as_numpy("text_output")[0].decode(), end="", flush=True)
+                num_output_tokens += response.as_numpy("num_output_tokens").sum()  # new ones since the last response
+                show(response, texts)
         except InferenceServerException as error:
             sys.exit(f"error: {error.message()}")
         except KeyboardInterrupt:
             client.stop_stream(cancel_requests=True)  # without it, closing the client waits for the whole answer
             print(f"\ncancelled after {num_output_tokens} tokens", file=sys.stderr)
             sys.exit(130)
-    print()
+    print("\n".join(f"[{index}] {texts[index]}" for index in sorted(texts)))
     print(*figures(response, num_output_tokens), sep="\n", file=sys.stderr)
 
 

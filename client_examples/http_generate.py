@@ -50,7 +50,8 @@ def main():
         "sampling_parameters": args.sampling,
     }
     try:
-        print(generate(args.url, args.model, fields)["text_output"])
+        texts = generate(args.url, args.model, fields)["text_output"]
+        print(texts if isinstance(texts, str) else "\n".join(texts))  # a list, by index, with n above 1
     except urllib.error.HTTPError as error:
         sys.exit(f"error {error.code}: {message(error)}")
     except urllib.error.URLError as error:

@@ -23,6 +23,11 @@ def events(url, model, fields):
                 yield json.loads(line.removeprefix(b"data:"))
 
 
+def listed(value):
+    """Triton writes a tensor of one element as that element."""
+    return value if isinstance(value, list) else [value]
+
+
 def message(error):
     """Triton's message in a response with an error status."""
     body = error.read().decode(errors="replace")
@@ -51,12 +56,18 @@ def main():
         "temperature": args.temperature,
         "sampling_parameters": args.sampling,
     }
+    several = {}
     try:
         for event in events(args.url, args.model, fields):
             if "error" in event:  # the status was sent before the answer began, so a late error comes as an event
                 sys.exit(f"\nerror: {event['error']}")
-            print(event["text_output"], end="", flush=True)
-        print()
+            if "sequence_index" not in event:
+                print(event["text_output"], end="", flush=True)
+                continue
+            # Several sequences (n above 1) come interleaved: one text, or a list of them, with as many indices.
+            for index, text in zip(*(listed(event[name]) for name in ("sequence_index", "text_output")), strict=True):
+                several[index] = several.get(index, "") + text
+        print("\n".join(f"[{index}] {several[index]}" for index in sorted(several)))
     except urllib.error.HTTPError as error:
         sys.exit(f"error {error.code}: {message(error)}")
     except urllib.error.URLError as error:

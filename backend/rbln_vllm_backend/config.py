@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import checkpoint_fit, paths, rbln, serving_options, speculation
+from rbln_vllm_backend import adapters, checkpoint_fit, paths, rbln, serving_options, speculation
 from rbln_vllm_backend.errors import ConfigError, Fault
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.speculation import Speculation
@@ -37,6 +37,7 @@ class BackendConfig:
     serving: ServingOptions
     environment: Mapping[str, str]
     notes: tuple[str, ...] = ()  # what the log says of choices that are valid but worth a word
+    adapters: Mapping[str, str] = field(default_factory=dict)  # LoRA adapter name -> folder or hub id
 
 
 def parameters_of(model_config: Mapping[str, Any]) -> dict[str, str]:
@@ -52,17 +53,20 @@ def read(parameters: Mapping[str, str], folder: Path) -> BackendConfig:
         ConfigError: with everything that is wrong.
     """
     ours = {key: text for key, text in parameters.items() if not _TRITONS_OWN.fullmatch(key)}
-    serving, serving_faults = serving_options.read(_starting_with(serving_options.PREFIX, ours))
+    named = _starting_with(adapters.PREFIX, ours)
+    options = {key: text for key, text in _starting_with(serving_options.PREFIX, ours).items() if key not in named}
+    serving, serving_faults = serving_options.read(options, folder)
     environment, environment_faults = _environment(_starting_with(ENV_PREFIX, ours))
     flags, flag_faults = _engine_flags(ours, folder)
+    chosen_adapters, adapter_faults = adapters.read(named, flags, folder)
     chosen, speculation_faults = speculation.read(ours, folder)
     speculation_faults += _misfits(chosen, flags)
     ruling = rbln.rule(flags, chosen) if rbln.is_platform(serving.platform) else _elsewhere(flags, chosen)
-    faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *environment_faults]
+    faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *adapter_faults, *environment_faults]
     if faults:
         raise ConfigError(faults)
     notes = (*(chosen.notes if chosen else ()), *ruling.notes)
-    return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, notes)
+    return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, notes, chosen_adapters)
 
 
 def _misfits(chosen: Speculation | None, flags: Mapping[str, str]) -> list[Fault]:

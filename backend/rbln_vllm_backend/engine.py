@@ -5,11 +5,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rbln_vllm_backend.metrics_bridge import Sample
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A prompt as chat messages (objects with a role), and what the chat template is told beside them."""
+
+    messages: Sequence[Mapping[str, Any]]
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A prompt as token ids, not yet held against the vocabulary."""
+
+    ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Illustrated:
+    """A prompt as text with images, each the bytes of a file (PNG, JPEG, …)."""
+
+    text: str
+    images: Sequence[bytes]
+
+
+Prompt = str | Chat | TokenIds | Illustrated
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The prompt's vector is wanted, with so many dimensions (None: all that the checkpoint gives), instead of text."""
+
+    dimensions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -17,13 +50,18 @@ class Generation:
     """What the engine is asked to do for one request.
 
     ``request_id`` is ours and unique. ``sampling`` holds only what the client set, typed and checked.
-    With ``stream`` the engine answers a step at a time, else once with the whole.
+    With ``stream`` the engine answers a step at a time, else once with the whole. ``adapter`` names a LoRA adapter of
+    the configuration. A lower ``priority`` is served earlier, where the engine schedules by priority. With
+    ``embedding`` there is one step, whose text is the vector as a JSON list.
     """
 
     request_id: str
-    prompt: str
+    prompt: Prompt
     sampling: Mapping[str, Any]
     stream: bool
+    adapter: str | None = None
+    priority: int = 0
+    embedding: Embedding | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +111,8 @@ class Piece:
     """What one sequence gained since its last piece; ``finish_reason`` is set on its last one.
 
     ``logprobs`` has one mapping (token id -> candidate) for each new token. ``cumulative_logprob`` covers the sequence
-    so far. ``speculation`` comes with the last piece, and only when the engine counted it.
+    so far. ``speculation`` comes with the last piece, and only when the engine counted it. ``stop_reason`` is the stop
+    string or stop token that ended the sequence. ``token_ids`` are the new tokens.
     """
 
     index: int
@@ -83,15 +122,21 @@ class Piece:
     cumulative_logprob: float | None = None
     logprobs: tuple[Mapping[int, TokenLogprob], ...] | None = None
     speculation: SpeculationCounts | None = None
+    stop_reason: str | int | None = None
+    token_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one engine step gave one request: a piece for each sequence that moved."""
+    """What one engine step gave one request: a piece for each sequence that moved.
+
+    ``num_cached_tokens`` says how many of the prompt's tokens were in the prefix cache, where the engine knows.
+    """
 
     pieces: tuple[Piece, ...]
     num_input_tokens: int
     finished: bool
+    num_cached_tokens: int | None = None
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import config, wire
+from rbln_vllm_backend import adapters, config, wire
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError, Fault
 
@@ -87,7 +87,8 @@ def report(settings: BackendConfig) -> Iterator[str]:
     yield "speculation"
     yield from _rows(settings.speculation.options if settings.speculation else {})
     yield "serving options"
-    yield from _rows({f"serving.{name}": value for name, value in vars(settings.serving).items()})
+    options = {f"serving.{name}": value for name, value in vars(settings.serving).items()}
+    yield from _rows(options | {adapters.PREFIX + name: path for name, path in settings.adapters.items()})
     yield "environment"
     yield from _rows({name: _masked(name, value) for name, value in settings.environment.items()})
     for note in settings.notes:

@@ -9,11 +9,11 @@ from rbln_vllm_backend.errors import Fault
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
-def resolve(key: str, value: str, folder: Path) -> tuple[str, Fault | None]:
+def resolve(key: str, value: str, folder: Path, marker: str = "config.json") -> tuple[str, Fault | None]:
     """The value as the engine gets it, and what is wrong with it.
 
     A value that starts with ``/``, ``./``, ``../`` or ``~`` is a path, relative to the folder of config.pbtxt, and
-    must be a checkpoint; anything else is a hub id.
+    must be a checkpoint, which ``marker`` is a file of; anything else is a hub id.
     """
     if not value.startswith(_PATH_STARTS):
         return value, None
@@ -24,8 +24,8 @@ def resolve(key: str, value: str, folder: Path) -> tuple[str, Fault | None]:
     path = path if path.is_absolute() else (folder / path).resolve()
     if not path.exists():
         return str(path), Fault(key, f"the path {path} doesn't exist", _remedy(path), value)
-    if not (path / "config.json").is_file():
-        return str(path), Fault(key, f"{path} holds no config.json", "Name the folder of a checkpoint", value)
+    if not (path / marker).is_file():
+        return str(path), Fault(key, f"{path} holds no {marker}", "Name the folder of a checkpoint", value)
     return str(path), None
 
 

@@ -39,6 +39,7 @@ def rule(flags: Mapping[str, str], speculation: Speculation | None) -> Ruling:
     if speculation is not None:
         _model_implementation(flags, ruling)
         _scheduling(flags, ruling)
+    _adapters({**flags, **ruling.flags}, ruling)
     return ruling
 
 
@@ -68,6 +69,13 @@ def _scheduling(flags: Mapping[str, str], ruling: Ruling) -> None:
             "async_scheduling is turned off: it feeds one sampled token a step into the next, and speculative decoding "
             "gives several. The engine runs synchronously."
         )
+
+
+def _adapters(flags: Mapping[str, str], ruling: Ruling) -> None:
+    if flags.get("model_impl") == "vllm" and is_on(flags, "enable_lora"):
+        rule = "on RBLN NPUs LoRA works with the optimum model implementation only, and model_impl is vllm"
+        remedy = "Remove enable_lora, or serve without speculation and with model_impl = transformers"
+        ruling.faults.append(Fault("enable_lora", rule, remedy, flags["enable_lora"]))
 
 
 def is_on(flags: Mapping[str, str], name: str) -> bool:

@@ -1,8 +1,8 @@
 """Sampling parameters, strictly typed before they near the engine.
 
 Types and ranges are those of vLLM's ``SamplingParams`` (0.30 and 0.32), which lets some wrong types pass: they then end
-the thread that feeds the engine, and with it every later request. Names that are the backend's own business
-(``output_kind``, ``detokenize``, …) are no parameters here.
+the thread that feeds the engine, and with it every later request. Every field of that class is in ``PARAMETERS`` or in
+``NOT_OURS``; a test on the installed vLLM fails over one that nobody has decided on.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from rbln_vllm_backend import values
-from rbln_vllm_backend.errors import InvalidRequest
+from rbln_vllm_backend import strict_json, values
+from rbln_vllm_backend.errors import InvalidRequest, shown
 from rbln_vllm_backend.structured_outputs import StructuredOutputs
 from rbln_vllm_backend.values import Integer, Number, Rule, Switch, Text
 
@@ -83,45 +81,88 @@ class TokenBias:
         return self.typed(_json_or_none(text))
 
 
-RULES: dict[str, Rule] = {
-    "n": Integer(minimum=1, maximum=16),
-    "presence_penalty": Number(minimum=-2, maximum=2),
-    "frequency_penalty": Number(minimum=-2, maximum=2),
-    "repetition_penalty": Number(above=0),
-    "temperature": Number(minimum=0, maximum=2),
-    "top_p": Number(above=0, maximum=1),
-    "top_k": Integer(minimum=-1, maximum=_INT32),
-    "min_p": Number(minimum=0, maximum=1),
-    "seed": Integer(minimum=-_INT64 - 1, maximum=_INT64),
-    "stop": TextOrTexts(most=64),
-    "stop_token_ids": ListOf(_TOKEN_ID, most=1024),
-    "ignore_eos": Switch(),
-    "max_tokens": Integer(minimum=1, maximum=_INT32),
-    "min_tokens": Integer(minimum=0, maximum=_INT32),
-    "logprobs": Integer(minimum=0, maximum=_INT32),
-    "skip_special_tokens": Switch(),
-    "spaces_between_special_tokens": Switch(),
-    "include_stop_str_in_output": Switch(),
-    "structured_outputs": StructuredOutputs(),
-    "logit_bias": TokenBias(most=4096),
-    "allowed_token_ids": ListOf(_TOKEN_ID, most=1_000_000),
-    "bad_words": ListOf(Text(), most=1024),
-    "skip_reading_prefix_cache": Switch(),
+@dataclass(frozen=True)
+class RepetitionDetection:
+    """A JSON object: a pattern of so many tokens that came so often ends the text. As text, the object's JSON."""
+
+    words: str = (
+        "an object of integers from 0 to 4096: max_pattern_size, min_pattern_size (at most the former), min_count "
+        "(at least 2)"
+    )
+
+    def typed(self, value: object) -> dict[str, int]:
+        if not isinstance(value, dict) or not value.keys() <= {"max_pattern_size", "min_pattern_size", "min_count"}:
+            raise ValueError
+        sizes = {str(key): Integer(minimum=0, maximum=4096).typed(item) for key, item in value.items()}
+        largest = sizes.get("max_pattern_size", 0)
+        if sizes.get("min_pattern_size", 0) > largest or (largest and sizes.get("min_count", 0) < 2):
+            raise ValueError
+        return sizes
+
+    def spelled(self, text: str) -> dict[str, int]:
+        return self.typed(_json_or_none(text))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a parameter must be, and in words what holds when neither client nor checkpoint sets it."""
+
+    rule: Rule
+    default: str
+
+
+PARAMETERS: dict[str, Parameter] = {
+    "n": Parameter(Integer(minimum=1, maximum=16384), "1"),
+    "presence_penalty": Parameter(Number(minimum=-2, maximum=2), "0"),
+    "frequency_penalty": Parameter(Number(minimum=-2, maximum=2), "0"),
+    "repetition_penalty": Parameter(Number(above=0), "1"),
+    "temperature": Parameter(Number(minimum=0, maximum=2), "1"),
+    "top_p": Parameter(Number(above=0, maximum=1), "1"),
+    "top_k": Parameter(Integer(minimum=-1, maximum=_INT32), "0"),
+    "min_p": Parameter(Number(minimum=0, maximum=1), "0"),
+    "seed": Parameter(Integer(minimum=-_INT64 - 1, maximum=_INT64), "none"),
+    "stop": Parameter(TextOrTexts(most=64), "none"),
+    "stop_token_ids": Parameter(ListOf(_TOKEN_ID, most=1024), "none"),
+    "ignore_eos": Parameter(Switch(), "false"),
+    "max_tokens": Parameter(Integer(minimum=1, maximum=_INT32), "to the end of the context"),
+    "min_tokens": Parameter(Integer(minimum=0, maximum=_INT32), "0"),
+    "logprobs": Parameter(Integer(minimum=0, maximum=_INT32), "none"),
+    "logprob_token_ids": Parameter(ListOf(_TOKEN_ID, most=128), "none"),
+    "skip_special_tokens": Parameter(Switch(), "true"),
+    "spaces_between_special_tokens": Parameter(Switch(), "true"),
+    "include_stop_str_in_output": Parameter(Switch(), "false"),
+    "stream_interval": Parameter(Integer(minimum=1, maximum=_INT32), "the engine's"),
+    "structured_outputs": Parameter(StructuredOutputs(), "none"),
+    "logit_bias": Parameter(TokenBias(most=4096), "none"),
+    "allowed_token_ids": Parameter(ListOf(_TOKEN_ID, most=1_000_000), "all"),
+    "bad_words": Parameter(ListOf(Text(), most=1024), "none"),
+    "skip_reading_prefix_cache": Parameter(Switch(), "false"),
+    "thinking_token_budget": Parameter(Integer(minimum=-1, maximum=_INT32), "none"),
+    "repetition_detection": Parameter(RepetitionDetection(), "none"),
+    "lora_name": Parameter(Text(), "none"),
 }
 
-
-def decode_json(text: str | bytes) -> Any:
-    """Strict JSON (no NaN, no Infinity, whole characters); raises ValueError with the position."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
+# The rest of vLLM's fields, each with the reason why no client sets it.
+NOT_OURS: dict[str, str] = {
+    "prompt_logprobs": "the protocol has no output for the prompt's logprobs",
+    "prompt_logprob_token_ids": "the protocol has no output for the prompt's logprobs",
+    "prompt_logprob_start": "the protocol has no output for the prompt's logprobs",
+    "flat_logprobs": "it is the form in which the engine hands logprobs to the backend",
+    "detokenize": "the backend always answers with text; ask for return_token_ids to get the ids too",
+    "output_kind": "the input stream decides it",
+    "skip_clone": "it is between the backend and the engine",
+    "output_text_buffer_length": "it is between the backend and the engine",
+    "extra_args": "it is for plugins of the engine, which nobody has checked",
+    "watermarking": "it is the operator's to decide",
+    "routed_experts_prompt_start": "it is for training, and not for serving",
+    "trace_decode_token_ids": "it is for debugging the engine",
+}
 
 
 def _json_or_none(text: str) -> Any:
     """What the text says, for rules that refuse None anyway."""
     try:
-        return decode_json(text)
+        return strict_json.decode(text)
     except ValueError:
         return None
 
@@ -146,7 +187,7 @@ def _object(document: str | None) -> dict[str, object]:
     if document is None:
         return {}
     try:
-        decoded = decode_json(document)
+        decoded = strict_json.decode(document)
     except ValueError as error:
         raise InvalidRequest.about("sampling_parameters", document, f"not valid JSON ({error})") from None
     if not isinstance(decoded, dict):
@@ -155,12 +196,18 @@ def _object(document: str | None) -> dict[str, object]:
 
 
 def _value(name: str, value: object) -> Any:
-    rule = RULES.get(name)
-    if rule is None:
-        near = difflib.get_close_matches(name, RULES, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known ones are {', '.join(RULES)}"
-        raise InvalidRequest(f"{name[:80]} is not a sampling parameter; {hint}")
+    parameter = PARAMETERS.get(name)
+    if parameter is None:
+        shown_name = name if name.isascii() and name.isidentifier() and len(name) <= 80 else shown(name)
+        raise InvalidRequest(f"{shown_name} is not a sampling parameter; {_hint(name)}")
     try:
-        return values.read(rule, value)
+        return values.read(parameter.rule, value)
     except ValueError as error:
-        raise InvalidRequest.about(name, value, str(error) or f"must be {rule.words}") from None
+        raise InvalidRequest.about(name, value, str(error) or f"must be {parameter.rule.words}") from None
+
+
+def _hint(name: str) -> str:
+    if name in NOT_OURS:
+        return f"{NOT_OURS[name]}."
+    near = difflib.get_close_matches(name, PARAMETERS, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"known ones are {', '.join(PARAMETERS)}"

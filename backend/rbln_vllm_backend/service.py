@@ -10,12 +10,19 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from rbln_vllm_backend.engine import Engine, Generation
-from rbln_vllm_backend.errors import Cancelled, EngineDown, RequestError, Unavailable, as_request_error
+from rbln_vllm_backend.engine import Engine, Generation, Step
+from rbln_vllm_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    EngineDown,
+    RequestError,
+    Unavailable,
+    as_request_error,
+)
 from rbln_vllm_backend.loop_thread import LoopThread
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.serving_options import ServingOptions
-from rbln_vllm_backend.stream import Outbox, Reply, ResponseStream
+from rbln_vllm_backend.stream import Outbox, Reply, ResponseStream, merge
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +41,8 @@ class _Open:
     stream: ResponseStream
     task: asyncio.Task[None] | None = None
     reason: RequestError | None = None
+    deadline: asyncio.TimerHandle | None = None
+    num_tokens: int = 0  # new ones so far, all sequences together
 
 
 class Service:
@@ -110,18 +119,44 @@ class Service:
 
     def _begin(self, request_id: str, request: Request) -> None:
         opened = self._open[request_id]
-        generation = Generation(request_id, request.prompt, request.sampling, request.stream)
-        opened.task = asyncio.ensure_future(self._serve(opened.stream, generation))
+        # A deadline tells how far the answer came, so a unary one is then collected from its steps.
+        stepwise = request.stream or request.timeout_s is not None
+        generation = Generation(
+            request_id,
+            request.prompt,
+            request.sampling,
+            stepwise,
+            request.adapter,
+            request.priority,
+            request.embedding,
+        )
+        opened.task = asyncio.ensure_future(self._serve(opened, generation, collect=stepwise and not request.stream))
+        if request.timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            opened.deadline = loop.call_later(request.timeout_s, self._time_out, request_id, request.timeout_s)
         # Not a finally in the task: a task that is cancelled before its first step runs no line of its own.
         opened.task.add_done_callback(partial(self._finish, request_id))
 
-    async def _serve(self, stream: ResponseStream, generation: Generation) -> None:
+    async def _serve(self, opened: _Open, generation: Generation, collect: bool) -> None:
+        collected: list[Step] = []
         async with aclosing(self._engine.generate(generation)) as steps:
             async for step in steps:
-                stream.push(step)
+                opened.num_tokens += sum(piece.num_tokens for piece in step.pieces)
+                if not collect:
+                    opened.stream.push(step)
+                    continue
+                collected.append(step)
+        if whole := merge(collected):
+            opened.stream.push(whole)
+
+    def _time_out(self, request_id: str, timeout_s: float) -> None:
+        so_far = self._open[request_id].num_tokens
+        self._end(request_id, DeadlineExceeded(f"The request's {timeout_s:g} s are over, after {so_far} new tokens."))
 
     def _finish(self, request_id: str, task: asyncio.Task[None]) -> None:
         opened = self._open.pop(request_id)
+        if opened.deadline is not None:
+            opened.deadline.cancel()
         error = opened.reason or (Cancelled(_CANCELLED) if task.cancelled() else task.exception())
         if error is not None and not isinstance(error, RequestError):
             _log.error("Request %s failed inside the backend", request_id, exc_info=error)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from rbln_vllm_backend import values
 from rbln_vllm_backend.errors import Fault
-from rbln_vllm_backend.values import Choice, Integer, Names, Number, Rule, Switch
+from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, Number, Rule, Switch, Text
 
 PREFIX = "serving."
 
 
-def _option(default: Any, rule: Rule, meaning: str) -> Any:
-    return field(default=default, metadata={"rule": rule, "meaning": meaning})
+def _option(default: Any, rule: Rule, meaning: str, unset: str = "no limit") -> Any:
+    """A field; ``unset`` says what None stands for."""
+    metadata = {"rule": rule, "meaning": meaning, "unset": unset}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,23 @@ class ServingOptions:
     )
     max_inflight_requests: int | None = _option(
         None, Integer(minimum=1), "requests accepted at once; further ones get UNAVAILABLE (default: no limit)"
+    )
+    max_prompt_tokens: int | None = _option(
+        None, Integer(minimum=1), "tokens that a prompt may have", unset="the context's"
+    )
+    max_tokens_cap: int | None = _option(
+        None, Integer(minimum=1), "new tokens of a sequence: max_tokens may not ask for more, and without it this holds"
+    )
+    max_n: int = _option(16, Integer(minimum=1, maximum=16384), "sequences that one request may ask for")
+    max_request_bytes: int = _option(16 * 2**20, Integer(minimum=1024), "bytes of a request's inputs together")
+    default_timeout_s: float | None = _option(
+        None, Number(above=0, maximum=604_800), "deadline of a request that brings none, in seconds", unset="none"
+    )
+    chat_template: str | None = _option(
+        None, Text(), "template for messages: its text, or a file relative to config.pbtxt", unset="the checkpoint's"
+    )
+    default_chat_template_kwargs: Mapping[str, Any] = _option(
+        {}, JsonObject(), "what the chat template is told; a request's chat_template_kwargs go over it"
     )
     cancel_poll_interval_s: float = _option(
         0.1, Number(above=0, maximum=60), "how often cancelled requests are looked for"
@@ -48,8 +70,11 @@ class ServingOptions:
 RULES: dict[str, Rule] = {PREFIX + item.name: item.metadata["rule"] for item in fields(ServingOptions)}
 
 
-def read(parameters: Mapping[str, str]) -> tuple[ServingOptions, list[Fault]]:
-    """The options from the parameters that start with ``serving.``, and every fault in them."""
+def read(parameters: Mapping[str, str], folder: Path) -> tuple[ServingOptions, list[Fault]]:
+    """The options from the parameters that start with ``serving.``, and every fault in them.
+
+    A chat template that is a file is read from ``folder``.
+    """
     chosen: dict[str, Any] = {}
     faults: list[Fault] = []
     for key, text in parameters.items():
@@ -61,7 +86,19 @@ def read(parameters: Mapping[str, str]) -> tuple[ServingOptions, list[Fault]]:
             chosen[key.removeprefix(PREFIX)] = values.read(rule, text)
         except ValueError:
             faults.append(Fault(key, f"must be {rule.words}", "Correct the value or remove the parameter", text))
+    template = chosen.get("chat_template")
+    if template is not None and "{" not in template:  # every template has a brace, and no sane path
+        chosen["chat_template"], fault = _template_file(template, folder)
+        faults.extend([fault] if fault else [])
     return ServingOptions(**chosen), faults
+
+
+def _template_file(name: str, folder: Path) -> tuple[str | None, Fault | None]:
+    try:
+        return (folder / Path(name).expanduser()).read_text(encoding="utf-8"), None
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        remedy = "Name a file that the server can read, relative to config.pbtxt, or give the template's text"
+        return None, Fault(PREFIX + "chat_template", f"can't be read ({error})", remedy, name)
 
 
 def _nearest(key: str) -> list[str]:

@@ -154,7 +154,8 @@ def merge(steps: Sequence[Step]) -> Step | None:
         for piece in step.pieces:
             by_index.setdefault(piece.index, []).append(piece)
     pieces = tuple(_join(by_index[index]) for index in sorted(by_index))
-    return Step(pieces, steps[-1].num_input_tokens, steps[-1].finished)
+    last = steps[-1]
+    return Step(pieces, last.num_input_tokens, last.finished, last.num_cached_tokens)
 
 
 def _join(pieces: Sequence[Piece]) -> Piece:
@@ -170,6 +171,8 @@ def _join(pieces: Sequence[Piece]) -> Piece:
         cumulative_logprob=last.cumulative_logprob,
         logprobs=tuple(itertools.chain.from_iterable(logprobs)) if logprobs else None,
         speculation=last.speculation,
+        stop_reason=last.stop_reason,
+        token_ids=tuple(itertools.chain.from_iterable(piece.token_ids for piece in pieces)),
     )
 
 

@@ -1,6 +1,6 @@
 """The sampling parameter ``structured_outputs``: one constraint on the text, typed before the engine sees it.
 
-Keys are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), which passes over a name that it doesn't know.
+Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), which passes over unknown names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from rbln_vllm_backend.values import Switch, Text
+from rbln_vllm_backend import strict_json
+from rbln_vllm_backend.errors import shown
+from rbln_vllm_backend.values import Text
 
 # The engine compiles a constraint while other requests wait.
 _LONGEST = 65_536
@@ -49,7 +51,7 @@ def _tag(value: object) -> str:
     return _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
 
 
-_CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
+CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
     "regex": (_text, f"a regular expression of at most {_LONGEST} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts"),
@@ -57,39 +59,44 @@ _CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json_object": (_true, "true"),
     "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters"),
 }
-_OPTIONS: dict[str, tuple[Callable[[object], object], str]] = {
-    "disable_any_whitespace": (Switch().typed, "true or false"),
-    "disable_additional_properties": (Switch().typed, "true or false"),
-    "whitespace_pattern": (Text().typed, "a regular expression"),
+# Keys that vLLM takes for one request too, and then passes over.
+_ENGINES_ALONE = {
+    "disable_any_whitespace": "vLLM heeds it as the engine flag structured_outputs_config.disable_any_whitespace only",
+    "disable_additional_properties": (
+        "vLLM heeds it as the engine flag structured_outputs_config.disable_additional_properties only"
+    ),
+    "whitespace_pattern": "vLLM heeds it no more",
 }
-_KEYS = {**_CONSTRAINTS, **_OPTIONS}
 
 
 @dataclass(frozen=True)
 class StructuredOutputs:
     """An object with exactly one constraint; as text, the object's JSON. Implements ``values.Rule``."""
 
-    words: str = f"an object with one of {', '.join(_CONSTRAINTS)}"
+    words: str = f"an object with one of {', '.join(CONSTRAINTS)}"
 
     def typed(self, value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError
         given = {key: inner for key, inner in value.items() if inner is not None}
         typed = {str(key): self._inner(str(key), inner) for key, inner in given.items()}
-        if len(typed.keys() & _CONSTRAINTS.keys()) != 1:
+        if len(typed) != 1:
             raise ValueError
         return typed
 
     def spelled(self, text: str) -> dict[str, Any]:
         try:
-            return self.typed(msgspec.json.decode(text))
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise ValueError from None
+            document = strict_json.decode(text)
+        except ValueError:
+            raise ValueError from None  # the rule's own words say what is wanted
+        return self.typed(document)
 
     def _inner(self, key: str, value: object) -> object:
-        if key not in _KEYS:
-            raise ValueError(f"{key!r} is not one of {', '.join(_KEYS)}")
-        convert, words = _KEYS[key]
+        if key in _ENGINES_ALONE:
+            raise ValueError(f"{key} can't be set by a request; {_ENGINES_ALONE[key]}")
+        if key not in CONSTRAINTS:
+            raise ValueError(f"{shown(key)} is not one of {', '.join(CONSTRAINTS)}")
+        convert, words = CONSTRAINTS[key]
         try:
             return convert(value)
         except ValueError:

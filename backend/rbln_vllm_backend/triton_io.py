@@ -14,6 +14,7 @@ from rbln_vllm_backend import request as requests
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError
 from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
 
 _LONGEST_MESSAGE = 1000  # vLLM's messages may quote a whole request
@@ -30,7 +31,7 @@ def complete(model_config: Any) -> None:
     model_config.set_max_batch_size(0)
 
 
-def decode(triton_request: Any, ignored_parameters: Sequence[str]) -> Request:
+def decode(triton_request: Any, terms: Terms) -> Request:
     """One request of Triton's as ours.
 
     Raises:
@@ -39,7 +40,9 @@ def decode(triton_request: Any, ignored_parameters: Sequence[str]) -> Request:
     tensors = {}
     for tensor in triton_request.inputs():
         tensors[tensor.name()] = _elements(tensor)
-    return requests.read(tensors, _parameters(triton_request), triton_request.request_id(), ignored_parameters)
+    return requests.read(
+        tensors, _parameters(triton_request), triton_request.request_id(), terms, triton_request.timeout()
+    )
 
 
 def _elements(tensor: Any) -> list[object]:
@@ -72,6 +75,7 @@ class TritonReply:
         self._asked: frozenset[str] = frozenset()
         self._prefix = ""
         self._indexed = False
+        self._num_output_tokens = 0
         self._speculation: SpeculationCounts | None = SpeculationCounts(configured=False)
 
     def expect(self, request: Request) -> None:
@@ -103,7 +107,19 @@ class TritonReply:
             tensors += _ASKED[name](pieces, step)
         if "return_speculation" in self._asked:
             tensors += self._speculation_tensors(step)
+        if "return_totals" in self._asked:
+            tensors += self._total_tensors(step)
         return tensors
+
+    def _total_tensors(self, step: Step) -> list[Any]:
+        """The request's tokens, all its sequences together, on its last response."""
+        self._num_output_tokens += sum(piece.num_tokens for piece in step.pieces)
+        if not step.finished:
+            return []
+        return [
+            _array("total_input_tokens", [step.num_input_tokens], np.uint32),
+            _array("total_output_tokens", [self._num_output_tokens], np.uint32),
+        ]
 
     def _speculation_tensors(self, step: Step) -> list[Any]:
         """The request's totals, on its last response; nothing if the engine lacks the numbers of a sequence."""
@@ -136,6 +152,12 @@ def _finish_reason(pieces: Sequence[Piece], step: Step) -> list[Any]:
     return [_bytes("finish_reason", [piece.finish_reason or "" for piece in pieces])]
 
 
+def _stop_reason(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    if not any(piece.finish_reason for piece in pieces):
+        return []
+    return [_bytes("stop_reason", [msgspec.json.encode(piece.stop_reason).decode() for piece in pieces])]
+
+
 def _cumulative_logprob(pieces: Sequence[Piece], step: Step) -> list[Any]:
     if any(piece.cumulative_logprob is None for piece in pieces):
         return []
@@ -162,11 +184,29 @@ def _num_output_tokens(pieces: Sequence[Piece], step: Step) -> list[Any]:
     return [_array("num_output_tokens", [piece.num_tokens for piece in pieces], np.uint32)]
 
 
+def _token_ids(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    return [_array("token_ids", [token for piece in pieces for token in piece.token_ids], np.int64)]
+
+
+def _num_cached_tokens(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    if not step.finished or step.num_cached_tokens is None:
+        return []
+    return [_array("num_cached_tokens", [step.num_cached_tokens], np.uint32)]
+
+
+def _told_by_the_reply(pieces: Sequence[Piece], step: Step) -> list[Any]:
+    return []
+
+
 _ASKED: dict[str, Any] = {
     "return_finish_reason": _finish_reason,
+    "return_stop_reason": _stop_reason,
     "return_cumulative_logprob": _cumulative_logprob,
     "return_logprobs": _logprobs,
     "return_num_input_tokens": _num_input_tokens,
     "return_num_output_tokens": _num_output_tokens,
-    "return_speculation": lambda pieces, step: [],
+    "return_token_ids": _token_ids,
+    "return_cached_tokens": _num_cached_tokens,
+    "return_totals": _told_by_the_reply,
+    "return_speculation": _told_by_the_reply,
 }

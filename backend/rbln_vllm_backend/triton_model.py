@@ -14,7 +14,16 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from rbln_vllm_backend import config, environment, orphan_guard, triton_io, triton_log, triton_metrics, triton_readiness
+from rbln_vllm_backend import (
+    config,
+    environment,
+    orphan_guard,
+    terms,
+    triton_io,
+    triton_log,
+    triton_metrics,
+    triton_readiness,
+)
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.service import Service
@@ -51,7 +60,7 @@ class TritonPythonModel:
         engine = VllmEngine(settings)
         options = settings.serving
         self._service = Service(engine, options)
-        self._ignored = options.ignored_parameters
+        self._terms = terms.of(settings)
         is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
         self._watch = Watch(self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         orphan_guard.follow_server(os.getppid())
@@ -84,7 +93,7 @@ class TritonPythonModel:
         for request in requests:
             reply = triton_io.TritonReply(request)
             try:
-                decoded = triton_io.decode(request, self._ignored)
+                decoded = triton_io.decode(request, self._terms)
                 reply.expect(decoded)
             except Exception as error:
                 request_id = uuid.uuid4().hex

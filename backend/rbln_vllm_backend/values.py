@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rbln_vllm_backend import strict_json
+
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -159,6 +161,21 @@ class Names:
 
     def spelled(self, text: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class JsonObject:
+    """A JSON object, or its text."""
+
+    words: str = "a JSON object"
+
+    def typed(self, value: object) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError
+        return value
+
+    def spelled(self, text: str) -> dict[str, Any]:
+        return self.typed(strict_json.decode(text))
 
 
 def _bounds(minimum: float | None, maximum: float | None) -> str:

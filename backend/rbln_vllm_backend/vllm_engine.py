@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rbln_vllm_backend import vllm_flags
+import msgspec
+
+from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_prompts, vllm_sampling
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import (
@@ -18,8 +21,11 @@ from rbln_vllm_backend.errors import (
     NotFound,
     RequestError,
     Unavailable,
+    Unsupported,
 )
 from rbln_vllm_backend.metrics_bridge import Sample
+from rbln_vllm_backend.vllm_adapters import Adapters
+from rbln_vllm_backend.vllm_prompts import PromptRenderer
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +41,8 @@ class VllmEngine:
     def __init__(self, config: BackendConfig) -> None:
         self._config = config
         self._llm: Any = None
+        self._prompts: PromptRenderer
+        self._adapters: Adapters
         self._defaults: dict[str, Any] = {}
 
     def start(self) -> str:
@@ -43,11 +51,13 @@ class VllmEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        vllm_prompts.require_template(self._config.serving.chat_template)
         namespace = vllm_flags.parse(self._config.engine_flags, self._config.speculation)
         arguments = AsyncEngineArgs.from_cli_args(namespace)
         if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":
             arguments.per_request_spec_decode_metrics = "summary"
         vllm_config = _checked_config(arguments)
+        _warn_of_images(vllm_config)
         try:
             self._llm = AsyncLLM.from_vllm_config(
                 vllm_config,
@@ -56,8 +66,15 @@ class VllmEngine:
             )
         except Exception as error:
             raise EngineStartError(f"vLLM could not start its engine: {error}") from error
-        # The same defaults as vLLM's own server: the checkpoint's generation_config, unless that is turned off.
-        self._defaults = vllm_config.model_config.get_diff_sampling_param()
+        try:
+            _require_room(vllm_config)
+        except EngineStartError:
+            self.stop()
+            raise
+        vllm_detokenizer.repair()
+        self._prompts = PromptRenderer(self._llm, self._config.serving)
+        self._adapters = Adapters(self._llm, self._config.adapters)
+        self._defaults = vllm_sampling.defaults(vllm_config, self._config.speculation)
         return _description(version, vllm_config, self._config)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
@@ -66,10 +83,11 @@ class VllmEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            prompt = await self._rendered(generation.prompt)
-            params = self._sampling_params(generation)
-            async with aclosing(self._llm.generate(prompt, params, generation.request_id)) as outputs:
+            async with aclosing(await self._outputs(generation)) as outputs:
                 async for output in outputs:
+                    if generation.embedding is not None:
+                        yield _vector(output)
+                        continue
                     _require_no_error(output, generation)
                     yield self._step(output)
         except EngineDeadError:
@@ -77,7 +95,7 @@ class VllmEngine:
         except VLLMNotFoundError as error:
             raise NotFound(str(error)) from error
         except VLLMClientError as error:
-            raise InvalidRequest(str(error)) from error
+            raise InvalidRequest(_named(error, generation)) from error
         except GracefulHTTPError as error:
             raise Unavailable(str(error)) from error
 
@@ -99,38 +117,24 @@ class VllmEngine:
         if llm is not None:
             llm.shutdown(timeout=_STOP_TIMEOUT_S)
 
-    async def _rendered(self, prompt: str) -> Any:
-        """The prompt as token ids, made on vLLM's own tokenizer thread; too long a prompt is refused here."""
-        from vllm.exceptions import VLLMClientError
+    async def _outputs(self, generation: Generation) -> Any:
+        """vLLM's asynchronous iterator over the outputs of one request."""
+        embedding = generation.embedding
+        _require_task(await self._llm.get_supported_tasks(), embedding is not None)
+        prompt = await self._prompts.render(generation.prompt, num_new_tokens=0 if embedding else 1)
+        adapter = await self._adapters.get(generation.adapter)
+        further = {"lora_request": adapter, "priority": generation.priority}
+        if embedding is not None:
+            from vllm.pooling_params import PoolingParams
 
-        try:
-            (rendered,) = await self._llm.renderer.render_cmpl_async([{"prompt": prompt}])
-        except VLLMClientError as error:
-            raise InvalidRequest(f"text_input: {error}") from error
-        length, context = len(rendered["prompt_token_ids"]), self._llm.model_config.max_model_len
-        if length >= context:
-            raise InvalidRequest(
-                f"text_input: the prompt has {length} tokens, and the context (max_model_len) has room for {context}, "
-                "at least one of them new."
-            )
-        return rendered
-
-    def _sampling_params(self, generation: Generation) -> Any:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-        chosen = {"max_tokens": None, **self._defaults, **generation.sampling}
-        structured = chosen.get("structured_outputs")
-        if structured is not None:
-            try:
-                chosen["structured_outputs"] = StructuredOutputsParams(**structured)
-            except (TypeError, ValueError) as error:
-                raise InvalidRequest.about("structured_outputs", structured, str(error).strip()) from error
-        kind = RequestOutputKind.DELTA if generation.stream else RequestOutputKind.FINAL_ONLY
-        return SamplingParams(**chosen, output_kind=kind)
+            pooling = PoolingParams(task="embed", dimensions=embedding.dimensions)
+            return self._llm.encode(prompt, pooling, generation.request_id, **further)
+        params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
+        return self._llm.generate(prompt, params, generation.request_id, **further)
 
     def _step(self, output: Any) -> Step:
         pieces = tuple(self._piece(completion) for completion in output.outputs)
-        return Step(pieces, len(output.prompt_token_ids or ()), output.finished)
+        return Step(pieces, len(output.prompt_token_ids or ()), output.finished, output.num_cached_tokens)
 
     def _piece(self, completion: Any) -> Piece:
         reason = completion.finish_reason
@@ -142,6 +146,8 @@ class VllmEngine:
             cumulative_logprob=completion.cumulative_logprob,
             logprobs=_logprobs(completion.logprobs),
             speculation=self._counts(completion) if reason else None,
+            stop_reason=completion.stop_reason,
+            token_ids=completion.token_ids,
         )
 
     def _counts(self, completion: Any) -> SpeculationCounts | None:
@@ -183,6 +189,28 @@ def _checked_config(arguments: Any) -> Any:
         raise EngineStartError(f"vLLM refuses the configuration: {error}") from error
 
 
+def _warn_of_images(vllm_config: Any) -> None:
+    """Said before vLLM's own start, which may fail over it in other words."""
+    if vllm_config.model_config.is_multimodal_model and importlib.util.find_spec("torchvision") is None:
+        _log.warning(
+            "The checkpoint takes images, and most such checkpoints need the package torchvision, which isn't "
+            "installed; install it, or serve text only with language_model_only = true."
+        )
+
+
+def _require_room(vllm_config: Any) -> None:
+    """The KV cache must hold one request as long as the context: a longer one would wait in the queue for ever."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    if model.get_sliding_window() is not None or model.is_hybrid or model.is_attention_free:
+        return  # these need fewer blocks than the context has
+    room = (cache.num_gpu_blocks or 0) * cache.block_size * vllm_config.parallel_config.decode_context_parallel_size
+    if 0 < room < model.max_model_len:
+        raise EngineStartError(
+            f"The KV cache has room for {room} tokens, and the context (max_model_len) is {model.max_model_len}; "
+            f"set max_model_len to {room} at most, or give the cache more memory."
+        )
+
+
 def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
     from vllm.platforms import current_platform
 
@@ -192,6 +220,30 @@ def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
         f"vLLM {version} on {current_platform.device_type}, {model.model} as {model.dtype}, {speculation}, "
         f"context {model.max_model_len} tokens, at most {scheduler.max_num_seqs} sequences at once"
     )
+
+
+def _require_task(supported: Sequence[str], embedding: bool) -> None:
+    if embedding and "embed" not in supported:
+        raise Unsupported("embedding_request: this checkpoint writes text; with runner = pooling it may give vectors.")
+    if not embedding and "generate" not in supported:
+        raise Unsupported("text_input: this checkpoint gives vectors, and no text; send embedding_request.")
+
+
+def _named(error: Exception, generation: Generation) -> str:
+    """vLLM's message in one line; those of its grammar compilers name no field."""
+    text = " ".join(str(error).split())
+    if "structured_outputs" in generation.sampling and not any(name in text for name in generation.sampling):
+        return f"structured_outputs: {text}"
+    return text
+
+
+def _vector(output: Any) -> Step:
+    """An embedding as one step, whose text is a JSON list of numbers."""
+    from vllm.outputs import EmbeddingRequestOutput
+
+    vector = EmbeddingRequestOutput.from_base(output).outputs.embedding
+    text = msgspec.json.encode(vector).decode()
+    return Step((Piece(0, text, 0),), len(output.prompt_token_ids), True)
 
 
 def _require_no_error(output: Any, generation: Generation) -> None:

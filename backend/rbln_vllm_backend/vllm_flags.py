@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rbln_vllm_backend import strict_json
 from rbln_vllm_backend.errors import ConfigError, Fault
-from rbln_vllm_backend.sampling import decode_json
 from rbln_vllm_backend.speculation import ROOT, Speculation
 from rbln_vllm_backend.values import Switch
 
@@ -109,7 +109,7 @@ def _switch(action: argparse.Action, flag: str, text: str) -> list[str]:
 
 def _items(text: str) -> list[str]:
     try:
-        items = decode_json(text)
+        items = strict_json.decode(text)
     except ValueError as error:
         raise _Refused(f"not a JSON list ({error})", 'Write a list as ["a", "b"]') from None
     if not all(isinstance(item, (str, int, float)) for item in items):

@@ -26,17 +26,26 @@ RETURN_SWITCHES = (
     "return_logprobs",
     "return_num_input_tokens",
     "return_num_output_tokens",
+    "return_stop_reason",
+    "return_token_ids",
+    "return_cached_tokens",
+    "return_totals",
     "return_speculation",
 )
 
 # Every input is optional for Triton: a missing prompt gets our own message.
 INPUTS = (
     Tensor("text_input", "TYPE_STRING", (1,)),
+    Tensor("messages", "TYPE_STRING", (1,)),
+    Tensor("chat_template_kwargs", "TYPE_STRING", (1,)),
+    Tensor("input_ids", "TYPE_INT64", (-1,)),
     Tensor("image", "TYPE_STRING", (-1,)),
     Tensor("stream", "TYPE_BOOL", (1,)),
     Tensor("sampling_parameters", "TYPE_STRING", (1,)),
     Tensor("exclude_input_in_output", "TYPE_BOOL", (1,)),
     *(Tensor(name, "TYPE_BOOL", (1,)) for name in RETURN_SWITCHES),
+    Tensor("priority", "TYPE_INT32", (1,)),
+    Tensor("timeout_s", "TYPE_FP32", (1,)),
     Tensor("embedding_request", "TYPE_STRING", (1,)),
 )
 
@@ -44,10 +53,15 @@ OUTPUTS = (
     Tensor("text_output", "TYPE_STRING", (-1,)),
     Tensor("sequence_index", "TYPE_UINT32", (-1,)),
     Tensor("finish_reason", "TYPE_STRING", (-1,)),
+    Tensor("stop_reason", "TYPE_STRING", (-1,)),
     Tensor("cumulative_logprob", "TYPE_FP32", (-1,)),
     Tensor("logprobs", "TYPE_STRING", (-1,)),
     Tensor("num_input_tokens", "TYPE_UINT32", (-1,)),
     Tensor("num_output_tokens", "TYPE_UINT32", (-1,)),
+    Tensor("token_ids", "TYPE_INT64", (-1,)),
+    Tensor("num_cached_tokens", "TYPE_UINT32", (-1,)),
+    Tensor("total_input_tokens", "TYPE_UINT32", (-1,)),
+    Tensor("total_output_tokens", "TYPE_UINT32", (-1,)),
     Tensor("num_draft_tokens", "TYPE_UINT32", (-1,)),
     Tensor("num_accepted_tokens", "TYPE_UINT32", (-1,)),
     Tensor("acceptance_rate", "TYPE_FP32", (-1,)),

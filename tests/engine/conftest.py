@@ -11,7 +11,7 @@ import pytest
 
 from model_repository import NGRAM, small_engine
 from rbln_vllm_backend import config, environment
-from rbln_vllm_backend.engine import Generation, Step
+from rbln_vllm_backend.engine import Generation, Prompt, Step
 from rbln_vllm_backend.loop_thread import LoopThread
 from rbln_vllm_backend.vllm_engine import VllmEngine
 
@@ -28,11 +28,11 @@ class EngineOnALoop:
         self.loop.start()
         self._count = 0
 
-    def steps(self, prompt: str, stream: bool, **sampling: Any) -> AsyncGenerator[Step, None]:
+    def steps(self, prompt: Prompt, stream: bool, priority: int = 0, **sampling: Any) -> AsyncGenerator[Step, None]:
         self._count += 1
-        return self.engine.generate(Generation(f"r{self._count}", prompt, sampling, stream))
+        return self.engine.generate(Generation(f"r{self._count}", prompt, sampling, stream, None, priority))
 
-    def ask(self, prompt: str, stream: bool = True, **sampling: Any) -> list[Step]:
+    def ask(self, prompt: Prompt, stream: bool = True, **sampling: Any) -> list[Step]:
         async def collect() -> list[Step]:
             return [step async for step in self.steps(prompt, stream, **sampling)]
 

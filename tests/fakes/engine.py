@@ -14,6 +14,10 @@ def step(text: str, tokens: int = 1, finish: str | None = None, index: int = 0) 
     return Step((Piece(index, text, tokens, finish),), num_input_tokens=3, finished=finish is not None)
 
 
+class Waits(Exception):
+    """As an item of a script: the engine says no more until the request is aborted."""
+
+
 class ScriptedEngine:
     """Implements ``engine.Engine``. A prompt without a script waits until it is aborted.
 
@@ -34,6 +38,8 @@ class ScriptedEngine:
         try:
             for item in self._scripts.get(generation.prompt, ()):
                 await asyncio.sleep(0)
+                if isinstance(item, Waits):
+                    await asyncio.Event().wait()
                 if isinstance(item, Exception):
                     raise item
                 yield item

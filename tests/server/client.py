@@ -106,6 +106,54 @@ class Stream:
         self._answer.last = {tensor.name: result.as_numpy(tensor.name).tolist() for tensor in response.outputs}
 
 
+# numpy's types of the inputs that are no text.
+_KINDS = {"input_ids": ("INT64", np.int64), "priority": ("INT32", np.int32), "timeout_s": ("FP32", np.float32)}
+
+
+def tensor(name: str, value: Any) -> Any:
+    """An input tensor; text, switches and the protocol's numbers by their types, a list as several elements."""
+    elements = value if isinstance(value, list) else [value]
+    kind, dtype = _KINDS.get(name, ("BYTES", np.object_))
+    if isinstance(value, bool):
+        kind, dtype = "BOOL", np.bool_
+    if kind == "BYTES":
+        elements = [one if isinstance(one, bytes) else str(one).encode() for one in elements]
+    made = grpc.InferInput(name, [len(elements)], kind)
+    made.set_data_from_numpy(np.array(elements, dtype=dtype))
+    return made
+
+
+def exchange(
+    server: RunningServer,
+    tensors: Sequence[Any],
+    model: str = "llm",
+    parameters: dict[str, Any] | None = None,
+    **more: Any,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Every response of one request as lists by name, the last with FINAL, and the error's text if it ended in one."""
+    arrived: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    responses: list[dict[str, Any]] = []
+    with grpc.InferenceServerClient(server.grpc) as client:
+        client.start_stream(lambda result, error: arrived.put((result, error)))
+        client.async_stream_infer(model, list(tensors), parameters=parameters, enable_empty_final_response=True, **more)
+        while True:
+            result, error = arrived.get(timeout=ANSWER_DEADLINE_S)
+            if error is not None:
+                return responses, error.message()
+            response = result.get_response()
+            responses.append({one.name: result.as_numpy(one.name).tolist() for one in response.outputs})
+            if response.parameters["triton_final_response"].bool_param:
+                return responses, None
+
+
+def asked(server: RunningServer, model: str = "llm", **inputs: Any) -> tuple[list[dict[str, Any]], str | None]:
+    """``exchange`` with inputs by name; ``sampling_parameters`` may be an object."""
+    document = inputs.get("sampling_parameters")
+    if isinstance(document, dict):
+        inputs["sampling_parameters"] = json.dumps(document)
+    return exchange(server, [tensor(name, value) for name, value in inputs.items()], model)
+
+
 def ask(server: RunningServer, prompt: str | None, sampling: dict[str, Any] | str, **more: Any) -> Answer:
     """One streamed answer, whole."""
     return Stream(server, prompt, sampling, **more).answer()

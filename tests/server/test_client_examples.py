@@ -21,7 +21,9 @@ from running_server import RunningServer, free_ports
 
 FOLDER = Path(__file__).parents[2] / "client_examples"
 EXAMPLES = sorted(path.name for path in FOLDER.iterdir() if path.is_file())
+# Those that take a prompt and --temperature; chat, structured output and side by side have tests of their own.
 PYTHON_EXAMPLES = ["grpc_asyncio.py", "grpc_stream.py", "http_generate.py", "http_generate_stream.py"]
+OTHER_EXAMPLES = ["curl.sh", "grpc_chat.py", "grpc_side_by_side.py", "http_structured.py"]
 ONE_PROMPT = ["grpc_stream.py", "http_generate.py", "http_generate_stream.py"]
 
 PROMPT = "The quick brown fox jumps over 게으른 개."
@@ -74,12 +76,12 @@ def whole(server: RunningServer) -> str:
 
 
 def test_every_example_is_known_to_these_tests() -> None:
-    assert sorted([*PYTHON_EXAMPLES, "curl.sh"]) == EXAMPLES
+    assert sorted([*PYTHON_EXAMPLES, *OTHER_EXAMPLES]) == EXAMPLES
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_is_under_80_lines(example: str) -> None:
-    assert len((FOLDER / example).read_text(encoding="utf-8").splitlines()) < 80
+def test_an_example_is_short_enough_to_be_read_at_once(example: str) -> None:
+    assert len((FOLDER / example).read_text(encoding="utf-8").splitlines()) < 90
 
 
 def test_the_unary_answer_leaves_the_prompt_out(whole: str) -> None:
@@ -188,7 +190,7 @@ def test_curl_fails_with_the_message_that_the_server_sent(
     assert named in json.loads(outcome.out)["error"]
 
 
-@pytest.mark.parametrize("example", PYTHON_EXAMPLES)
+@pytest.mark.parametrize("example", [*PYTHON_EXAMPLES, *OTHER_EXAMPLES[1:]])
 def test_a_server_out_of_reach_is_said_without_a_traceback(example: str) -> None:
     url = f"localhost:{free_ports(1)[0]}"
     outcome = run_python(example, url if example.startswith("grpc") else f"http://{url}")
@@ -243,3 +245,107 @@ def test_ctrl_c_cancels_the_grpc_stream(server: RunningServer) -> None:
     assert example.returncode == 130
     assert tokens is not None, err
     assert 0 < int(tokens[1]) < most
+
+
+SEVERAL = ("--max-tokens", "12", "--temperature", "0.9", "--sampling", '{"n": 3, "seed": 1, "ignore_eos": true}')
+
+
+def test_several_sequences_are_told_apart(server: RunningServer) -> None:
+    """The same texts in the same order; the streams say each one's index."""
+    whole = run_python("http_generate.py", f"http://{server.http}", PROMPT, *SEVERAL)
+    assert whole.status == 0, whole.err
+    assert run_python("grpc_asyncio.py", server.grpc, PROMPT, *SEVERAL).out == f"[0] {whole.out}"
+    http = run_python("http_generate_stream.py", f"http://{server.http}", PROMPT, *SEVERAL)
+    grpc = run_python("grpc_stream.py", server.grpc, PROMPT, *SEVERAL)
+    assert http.out == grpc.out
+    parts = re.split(r"(?m)^\[([012])\] ", grpc.out)
+    assert parts[1::2] == ["0", "1", "2"]
+    assert "".join(parts[2::2]) == whole.out
+
+
+def test_a_structured_answer_is_what_the_schema_says(server: RunningServer) -> None:
+    schema = '{"type": "array", "items": {"type": "string", "enum": ["left", "right"]}, "minItems": 1, "maxItems": 1}'
+    outcome = run_python("http_structured.py", f"http://{server.http}", "--schema", schema, "--max-tokens", "200")
+    if outcome.status:  # random weights may write white space for ever
+        assert outcome.err == "error: the answer has more than 200 tokens; ask for more with --max-tokens\n"
+        schema = '{"type": "string", "enum": ["left", "right"]}'
+        outcome = run_python("http_structured.py", f"http://{server.http}", "--schema", schema)
+    assert json.loads(outcome.out) in ("left", "right", ["left"], ["right"])
+
+
+def test_a_bad_schema_is_said(server: RunningServer) -> None:
+    outcome = run_python("http_structured.py", f"http://{server.http}", "--schema", '{"type": "nothing"}')
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "error 400" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_side_by_side_shows_speed_and_acceptance_of_the_same_text(server: RunningServer) -> None:
+    sampling = ("--max-tokens", str(MAX_TOKENS), "--sampling", '{"ignore_eos": true}')
+    outcome = run_python("grpc_side_by_side.py", server.grpc, PROMPT, *sampling)
+    assert (outcome.status, outcome.err) == (0, "")
+    first, second, same = outcome.out.splitlines()
+    figures = rf": {MAX_TOKENS} tokens, [0-9.]+ tokens/s, first piece after [0-9]+ ms, [0-9.]+ tokens a response"
+    assert re.fullmatch("llm" + figures + r", [0-9]+ of [0-9]+ drafted tokens accepted", first)
+    assert re.fullmatch("plain" + figures, second)
+    assert same == "the same text"
+
+
+def chat(server: RunningServer, lines: str, *arguments: str) -> Outcome:
+    """A chat whose user types these lines, and then Ctrl-D."""
+    done = subprocess.run(
+        [sys.executable, "grpc_chat.py", "--url", server.grpc, *arguments],
+        cwd=FOLDER,
+        env={**os.environ, "no_proxy": "localhost"},
+        input=lines.encode(),
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    return Outcome(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+def test_a_chat_answers_each_line_with_the_history_before_it(server: RunningServer) -> None:
+    short = ("--max-tokens", "12", "--sampling", '{"ignore_eos": true}', "--system", "Be brief.")
+    one = chat(server, "hello\n", *short)
+    assert (one.status, one.err) == (0, "")
+    first = one.out.removeprefix("> ").removesuffix("\n> \n")
+    two = chat(server, "hello\nand again\n", *short)
+    assert two.out.startswith(f"> {first}\n> ")
+    second = two.out.removeprefix(f"> {first}\n> ").removesuffix("\n> \n")
+    history = f"<|system|>Be brief.<|end|><|user|>hello<|end|><|assistant|>{first}<|end|><|user|>and again<|end|>"
+    sampling = ("--max-tokens", "12", "--temperature", "0", "--sampling", '{"ignore_eos": true}')
+    assert answer("http_generate.py", server, history + "<|assistant|>", *sampling) == second
+
+
+def test_ctrl_c_cancels_an_answer_of_the_chat_and_the_chat_goes_on(server: RunningServer) -> None:
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "grpc_chat.py",
+            "--url",
+            server.grpc,
+            "--model",
+            "plain",
+            "--max-tokens",
+            "400",
+            "--sampling",
+            '{"ignore_eos": true}',
+        ],
+        cwd=FOLDER,
+        env={**os.environ, "no_proxy": "localhost"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as example:
+        example.stdin.write(b"hello\n")
+        example.stdin.flush()
+        assert len(example.stdout.read(6)) == 6  # the prompt, and then some text
+        example.send_signal(signal.SIGINT)
+        said = b""
+        while not said.endswith(b"[cancelled]\n> "):
+            byte = example.stdout.read(1)
+            assert byte, example.stderr.read()
+            said += byte
+        out, err = example.communicate(b"", timeout=DEADLINE_S)
+    assert (example.returncode, out, err) == (0, b"\n", b"")

@@ -113,3 +113,58 @@ def test_a_nested_option_is_given_whole_or_by_its_keys(tmp_path: Path) -> None:
 def test_tritons_json_form_gives_the_parameters() -> None:
     assert config.parameters_of({"parameters": {"model": {"string_value": "x"}}}) == {"model": "x"}
     assert config.parameters_of({}) == {}
+
+
+def adapter(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    return folder
+
+
+def test_adapters_are_named_by_their_parameters(tmp_path: Path) -> None:
+    path = adapter(tmp_path / "french")
+    parameters = {"model": "org/name", "enable_lora": "true", "serving.lora.french": "./french"}
+    settings = config.read({**parameters, "serving.lora.hub": "org/adapter"}, tmp_path)
+    assert settings.adapters == {"french": str(path), "hub": "org/adapter"}
+
+
+def test_adapters_that_cannot_be_are_named(tmp_path: Path) -> None:
+    adapter(tmp_path / "french")
+    assert faults({"model": "m/m", "serving.lora.french": "./french"}, tmp_path) == [
+        'serving.lora.french: the engine takes adapters only with enable_lora. Set enable_lora to "true".'
+    ]
+    lora = {"model": "m/m", "enable_lora": "true"}
+    assert faults({**lora, "serving.lora.x": "/nowhere", "serving.lora.": "./french"}, tmp_path) == [
+        "serving.lora.x = '/nowhere': the path /nowhere doesn't exist. "
+        "Name a checkpoint folder that the server can read, or a hub id without a leading / . or ~.",
+        "serving.lora. = './french': name and folder of an adapter are wanted. Write serving.lora.NAME and a path.",
+    ]
+
+
+def test_on_rbln_npus_adapters_need_the_optimum_implementation(tmp_path: Path) -> None:
+    parameters = {"model": "m/m", "enable_lora": "true", "model_impl": "vllm", "serving.platform": "rbln"}
+    assert faults(parameters, tmp_path) == [
+        "enable_lora = 'true': on RBLN NPUs LoRA works with the optimum model implementation only, and model_impl is "
+        "vllm. Remove enable_lora, or serve without speculation and with model_impl = transformers."
+    ]
+    assert config.read({**parameters, "model_impl": "transformers"}, tmp_path).engine_flags["enable_lora"] == "true"
+
+
+def test_a_chat_template_is_a_text_or_a_file_beside_the_config(tmp_path: Path) -> None:
+    (tmp_path / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
+    for value in ("{{ messages }}", "chat.jinja", "./chat.jinja", str(tmp_path / "chat.jinja")):
+        settings = config.read({"model": "m/m", "serving.chat_template": value}, tmp_path)
+        assert settings.serving.chat_template == "{{ messages }}"
+    (fault,) = faults({"model": "m/m", "serving.chat_template": "nowhere.jinja"}, tmp_path)
+    assert fault.startswith("serving.chat_template = 'nowhere.jinja': can't be read ([Errno 2] ")
+    assert fault.endswith("relative to config.pbtxt, or give the template's text.")
+
+
+def test_template_kwargs_are_a_json_object(tmp_path: Path) -> None:
+    key = "serving.default_chat_template_kwargs"
+    settings = config.read({"model": "m/m", key: '{"enable_thinking": false}'}, tmp_path)
+    assert settings.serving.default_chat_template_kwargs == {"enable_thinking": False}
+    for value in ("[]", "{", "{'a': 1}"):
+        assert faults({"model": "m/m", key: value}, tmp_path) == [
+            f"{key} = {value!r}: must be a JSON object. Correct the value or remove the parameter."
+        ]

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from rbln_vllm_backend import sampling, speculation
+from rbln_vllm_backend import sampling, speculation, structured_outputs
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
 
@@ -24,21 +24,42 @@ def first_column(table: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
+def in_words(default: object, unset: str) -> str:
+    if default is None:
+        return unset
+    if isinstance(default, tuple):
+        return f"`{','.join(default)}`"
+    return f"`{str(default).lower().removesuffix('.0')}`"
+
+
 def test_every_serving_option_is_documented_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `serving\.(\w+)` \| ([^|]+) \|", section(PARAMETERS, "Options of this backend"), re.M))
-    shown = {
-        item.name: "no limit"
-        if item.default is None
-        else f"`{','.join(item.default)}`"
-        if isinstance(item.default, tuple)
-        else f"`{str(item.default).lower().removesuffix('.0')}`"
-        for item in fields(ServingOptions)
-    }
+    options = ServingOptions()
+    shown = {item.name: in_words(getattr(options, item.name), item.metadata["unset"]) for item in fields(options)}
     assert rows == shown
 
 
-def test_every_sampling_parameter_is_documented() -> None:
-    assert sorted(first_column(section(PROTOCOL, "Sampling parameters"))) == sorted(sampling.RULES)
+def test_every_sampling_parameter_is_documented_with_its_rule_and_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section(PROTOCOL, "Sampling parameters"), re.M)
+    assert {name: (rule, default) for name, rule, default in rows} == {
+        name: (parameter.rule.words, parameter.default) for name, parameter in sampling.PARAMETERS.items()
+    }
+
+
+def test_every_field_that_is_not_a_clients_is_documented_with_the_reason() -> None:
+    rest = section(PROTOCOL, "Sampling parameters").split("each with its reason:\n\n")[1].split("\n\n")[0]
+    listed = {
+        name: reason
+        for line in rest.splitlines()
+        for names, reason in [line.removeprefix("- ").split(": ", 1)]
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == sampling.NOT_OURS
+
+
+def test_every_constraint_is_documented() -> None:
+    table = PROTOCOL.split("### Structured output\n")[1].split("\nand nothing else")[0]
+    assert first_column(table) == list(structured_outputs.CONSTRAINTS)
 
 
 def test_every_tensor_is_documented() -> None:

@@ -100,18 +100,26 @@ def test_ignored_parameters_are_passed_over() -> None:
         ("logprobs", -1),
         ("temperature", float("nan")),
         ("temperature", 2.5),
+        ("logprob_token_ids", [1] * 129),
+        ("stream_interval", 0),
+        ("thinking_token_budget", 1.5),
+        ("repetition_detection", {"max_pattern_size": 2}),
+        ("repetition_detection", {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}),
+        ("repetition_detection", {"size": 2}),
+        ("repetition_detection", {"max_pattern_size": True, "min_count": 2}),
+        ("lora_name", ""),
     ],
 )
 def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> None:
     message = refusal(None, {name: value})
     assert message.startswith(f"{name} = ")
-    assert f"must be {sampling.RULES[name].words}." in message
+    assert f"must be {sampling.PARAMETERS[name].rule.words}." in message
 
 
 @pytest.mark.parametrize(
     ("value", "rule"),
     [
-        ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag, "),
+        ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag."),
         ({"json_object": False}, "json_object must be true."),
         ({"json": ""}, "json must be a JSON schema of at most 65536 characters."),
         ({"regex": 5}, "regex must be a regular expression of at most 65536 characters."),
@@ -119,7 +127,13 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"choice": ["x"] * 1025}, "choice must be a list of 1 to 1024 texts."),
         ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters."),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
-        ({"whitespace_pattern": " "}, "must be an object with one of json, regex, "),
+        ({"whitespace_pattern": " "}, "whitespace_pattern can't be set by a request; vLLM heeds it no more."),
+        (
+            {"json": {}, "disable_any_whitespace": True},
+            "disable_any_whitespace can't be set by a request; "
+            "vLLM heeds it as the engine flag structured_outputs_config.disable_any_whitespace only.",
+        ),
+        ({}, "must be an object with one of json, regex, "),
     ],
 )
 def test_a_bad_constraint_says_what_is_wrong_inside(value: object, rule: str) -> None:
@@ -167,7 +181,8 @@ def test_a_deep_document_is_refused() -> None:
         ("temprature", "did you mean temperature?"),
         ("max_new_tokens", "did you mean max_tokens"),
         ("use_beam_search", "known ones are n, "),
-        ("output_kind", "known ones are n, "),
+        ("output_kind", "the input stream decides it."),
+        ("prompt_logprobs", "the protocol has no output for the prompt's logprobs."),
     ],
 )
 def test_an_unknown_name_is_never_ignored(name: str, hint: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.engine import ScriptedEngine, step
+from fakes.engine import ScriptedEngine, Waits, step
 from fakes.reply import RecordingReply
 from rbln_vllm_backend.engine import Step
 from rbln_vllm_backend.errors import EngineDown, InvalidRequest
@@ -119,6 +119,45 @@ def test_cancelling_an_unknown_or_ended_request_does_nothing() -> None:
         service.cancel(engine.seen[0].request_id)
         assert ask(service, "hi").final.wait(DEADLINE_S)
     assert reply.finals == 1
+
+
+def test_when_the_deadline_is_over_the_request_is_aborted_and_told_how_far_it_came() -> None:
+    with serving({"hi": [step("a", tokens=2), step("b", tokens=3), Waits()]}) as (service, engine):
+        for stream in (True, False):
+            reply = RecordingReply()
+            service.accept(replace(asking("hi"), stream=stream, timeout_s=0.05), reply)
+            assert reply.final.wait(DEADLINE_S)
+            assert [str(error) for error in reply.errors] == ["The request's 0.05 s are over, after 5 new tokens."]
+            assert (reply.errors[0].code, reply.finals, reply.text) == ("UNAVAILABLE", 1, "ab" if stream else "")
+    assert engine.aborted == ["hi", "hi"]
+
+
+def test_a_unary_answer_with_a_deadline_is_one_whole_response() -> None:
+    with serving({"hi": [step("a"), step("b", tokens=3, finish="stop")]}) as (service, engine):
+        reply = RecordingReply()
+        service.accept(replace(asking("hi"), stream=False, timeout_s=60.0), reply)
+        assert reply.final.wait(DEADLINE_S)
+    assert [(one.pieces[0].text, one.pieces[0].num_tokens) for one in reply.steps] == [("ab", 4)]
+    assert engine.seen[0].stream
+
+
+def test_a_deadline_that_was_met_ends_nothing_later() -> None:
+    with serving({"hi": [step("a", finish="stop")]}) as (service, _):
+        reply = RecordingReply()
+        service.accept(replace(asking("hi"), timeout_s=0.05), reply)
+        assert reply.final.wait(DEADLINE_S)
+        other = RecordingReply()
+        service.accept(replace(asking("waits"), timeout_s=0.2), other)
+        assert other.final.wait(DEADLINE_S)
+    assert (reply.errors, reply.finals) == ([], 1)
+
+
+def test_adapter_and_priority_reach_the_engine() -> None:
+    with serving({"hi": [step("a", finish="stop")]}) as (service, engine):
+        reply = RecordingReply()
+        service.accept(replace(asking("hi"), adapter="french", priority=-2), reply)
+        assert reply.final.wait(DEADLINE_S)
+    assert (engine.seen[0].adapter, engine.seen[0].priority) == ("french", -2)
 
 
 def test_above_the_limit_a_request_is_refused() -> None:

@@ -172,10 +172,10 @@ def test_sequences_are_merged_each_by_itself() -> None:
 def test_merging_keeps_logprobs_totals_and_the_last_numbers() -> None:
     token = TokenLogprob(-0.5, 1, "a")
     counts = SpeculationCounts(2, 8, 5)
-    first = Step((Piece(0, "a", 1, cumulative_logprob=-0.5, logprobs=({1: token},)),), 3, False)
-    last = Step((Piece(0, "b", 2, "stop", -1.5, ({2: token}, {3: token}), counts),), 3, True)
-    merged = merge([first, last])
-    assert merged == Step((Piece(0, "ab", 3, "stop", -1.5, ({1: token}, {2: token}, {3: token}), counts),), 3, True)
+    first = Step((Piece(0, "a", 1, cumulative_logprob=-0.5, logprobs=({1: token},), token_ids=[1]),), 3, False)
+    last = Step((Piece(0, "b", 2, "stop", -1.5, ({2: token}, {3: token}), counts, "b", [2, 3]),), 3, True, 2)
+    whole = Piece(0, "ab", 3, "stop", -1.5, ({1: token}, {2: token}, {3: token}), counts, "b", (1, 2, 3))
+    assert merge([first, last]) == Step((whole,), 3, True, 2)
 
 
 def test_the_outbox_delivers_every_stream_in_order() -> None:

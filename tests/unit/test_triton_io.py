@@ -13,6 +13,7 @@ import pytest
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError, Unavailable
 from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, RETURN_SWITCHES
 
 INSIDE_TRITON = Path(__file__).parents[1] / "fakes" / "inside_triton"
@@ -87,6 +88,40 @@ def test_several_sequences_carry_their_index(answer: Answer) -> None:
     assert answer(step, n=3)[0] == {"text_output": [b"a", b"b"], "sequence_index": [0, 2]}
 
 
+def test_what_else_is_asked_comes_with_the_end_of_a_sequence_or_of_the_answer(answer: Answer) -> None:
+    asked = frozenset({"return_stop_reason", "return_token_ids", "return_cached_tokens", "return_totals"})
+    assert answer(one("hi", token_ids=[7, 8]), asked)[0] == {"text_output": [b"hi"], "token_ids": [7, 8]}
+    last = Step((Piece(0, "hi", 2, "stop", stop_reason="END", token_ids=[7, 8]),), 5, True, num_cached_tokens=4)
+    assert answer(last, asked)[0] == {
+        "text_output": [b"hi"],
+        "stop_reason": [b'"END"'],
+        "token_ids": [7, 8],
+        "num_cached_tokens": [4],
+        "total_input_tokens": [5],
+        "total_output_tokens": [2],
+    }
+
+
+@pytest.mark.parametrize(("reason", "told"), [("\n", b'"\\n"'), (151643, b"151643"), (None, b"null")])
+def test_the_stop_reason_is_json(answer: Answer, reason: object, told: bytes) -> None:
+    assert answer(one("hi", "stop", stop_reason=reason), frozenset({"return_stop_reason"}))[0]["stop_reason"] == [told]
+
+
+def test_the_totals_add_up_over_pieces_and_sequences(pb: Any, io: Any) -> None:
+    request = pb.InferenceRequest([])
+    reply = io.TritonReply(request)
+    reply.expect(Request("p", True, {"n": 2}, frozenset({"return_totals"}), "", ""))
+    reply.send(Step((Piece(0, "a", 3), Piece(1, "b", 1)), 5, False))
+    reply.send(Step((Piece(1, "c", 2, "stop"),), 5, False))
+    reply.send(Step((Piece(0, "d", 1, "length"),), 5, True))
+    tensors = [
+        {one.name(): one.as_numpy().tolist() for one in response.output_tensors()}
+        for response, _ in request.sender.sent
+    ]
+    assert ["total_output_tokens" in sent for sent in tensors] == [False, False, True]
+    assert (tensors[2]["total_input_tokens"], tensors[2]["total_output_tokens"]) == ([5], [7])
+
+
 def test_logprobs_are_strict_json_with_the_token_ids_as_keys(answer: Answer) -> None:
     step = one("hi", cumulative_logprob=-0.5, logprobs=({7: TokenLogprob(-0.5, 1, "hi")},))
     sent, _ = answer(step, frozenset({"return_logprobs", "return_cumulative_logprob"}))
@@ -131,7 +166,7 @@ def test_an_error_carries_its_code_and_final(pb: Any, io: Any) -> None:
 def test_nan_in_the_request_parameters_is_the_clients_fault(pb: Any, io: Any) -> None:
     text = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
     with pytest.raises(InvalidRequest, match="temperature = nan: must be a number from 0 to 2"):
-        io.decode(pb.InferenceRequest([text], parameters='{"temperature": NaN}'), ())
+        io.decode(pb.InferenceRequest([text], parameters='{"temperature": NaN}'), Terms())
 
 
 def test_a_message_is_never_as_long_as_a_request(pb: Any, io: Any) -> None:
@@ -148,15 +183,20 @@ def test_a_request_is_decoded_from_tensors_and_parameters(pb: Any, io: Any) -> N
         parameters='{"max_tokens": 4, "id": "x"}',
         request_id="7",
     )
-    assert io.decode(request, ("id",)) == Request(
+    assert io.decode(request, Terms()) == Request(
         "hi", True, {"max_tokens": 4}, frozenset({"return_speculation"}), "", "7"
     )
+
+
+def test_the_servers_timeout_is_the_requests_deadline(pb: Any, io: Any) -> None:
+    text = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
+    assert io.decode(pb.InferenceRequest([text], timeout_us=1_500_000), Terms()).timeout_s == 1.5
 
 
 def test_a_tensor_that_cannot_be_read_is_named(pb: Any, io: Any) -> None:
     request = pb.InferenceRequest([pb.Tensor("text_input", ValueError("unexpected end"))])
     with pytest.raises(InvalidRequest, match=r"text_input: the tensor can't be decoded \(unexpected end\)\."):
-        io.decode(request, ())
+        io.decode(request, Terms())
 
 
 def test_every_switch_is_an_input_and_every_output_has_a_shape() -> None:

@@ -73,12 +73,14 @@ class InferenceRequest:
         inputs: list[Tensor],
         parameters: str = "",
         request_id: str = "",
+        timeout_us: int = 0,
         model_name: str = "",
         model_version: int = -1,
         requested_output_names: list[str] | None = None,
     ) -> None:
         self._inputs, self._parameters, self._request_id = inputs, parameters, request_id
         self._model = (model_name, model_version)
+        self._timeout_us = timeout_us
         self.sender = ResponseSender()
 
     def exec(self) -> InferenceResponse:
@@ -95,6 +97,9 @@ class InferenceRequest:
 
     def request_id(self) -> str:
         return self._request_id
+
+    def timeout(self) -> int:
+        return self._timeout_us
 
     def get_response_sender(self) -> ResponseSender:
         return self.sender
