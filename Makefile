@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/bin))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report lint format
+.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report speculation-speed lint format
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live s
 
 speculation-report: development  ## acceptance and equality of every method, through Triton (about 15 minutes)
 	@$(BIN)/python benchmarks/speculation_report.py --output docs/speculation-report.md
+
+speculation-speed: development  ## tokens a second with and without speculation on the demo model (about 12 minutes)
+	@$(BIN)/rbln-vllm-backend demo-model
+	@$(BIN)/python benchmarks/speculation_speed.py --output docs/speculation-speed.md
 
 lint: development  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
