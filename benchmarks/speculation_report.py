@@ -41,9 +41,9 @@ METHODS = ("ngram", "suffix", "eagle", "eagle3", "medusa", "mtp", "draft_model")
 PAGE = """# What each method's drafts are worth
 
 Written by `make speculation-report`: {version} on a CPU behind Triton, float32, greedy, {prompts} prompts of {tokens}
-new tokens, {drafts} draft tokens a step; the tiny checkpoints of `tests/trained`, each draft trained for its target. The
-texts are compared with those of the same target without speculation. It shows that the way works and changes nothing;
-how much is accepted on your checkpoint and your text only your own measurement tells.
+new tokens, {drafts} draft tokens a step; the tiny checkpoints of `tests/trained`, each draft trained for its target.
+The texts are compared with those of the same target without speculation. It shows that the way works and changes
+nothing; how much is accepted on your checkpoint and your text only your own measurement tells.
 
 {table}"""
 HEADER = (
