@@ -62,7 +62,6 @@ def compile(*_, dtype="", **__):
 
 def get_npu_name(device_id=0):
     """None, as on a host without an NPU: RBLN_FORCE_NPU_NAME then names the target."""
-    return None
 
 
 def npu_is_available(device_id=0):

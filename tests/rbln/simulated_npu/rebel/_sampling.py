@@ -5,19 +5,11 @@ import torch
 
 def register():
     """Defines the operators with a CPU kernel and a shape-only one for tracing."""
-    _define("argmax", "(Tensor logits) -> Tensor", _argmax, lambda logits: logits.new_empty(logits.shape[0], dtype=torch.int32))
-    _define(
-        "top_k_top_p",
-        "(Tensor probs, Tensor? top_k, Tensor? top_p) -> Tensor",
-        _top_k_top_p,
-        lambda probs, top_k, top_p: probs.new_empty(probs.shape[0], dtype=torch.int32),
-    )
-    _define(
-        "rejection_sample",
-        "(Tensor drafts, Tensor probs, Tensor ends, Tensor? top_k, Tensor? top_p) -> (Tensor, Tensor)",
-        _rejection_sample,
-        _rejection_sample_shapes,
-    )
+    _define("argmax", "(Tensor logits) -> Tensor", _argmax, _one_each)
+    schema = "(Tensor probs, Tensor? top_k, Tensor? top_p) -> Tensor"
+    _define("top_k_top_p", schema, _top_k_top_p, lambda probs, top_k, top_p: _one_each(probs))
+    schema = "(Tensor drafts, Tensor probs, Tensor ends, Tensor? top_k, Tensor? top_p) -> (Tensor, Tensor)"
+    _define("rejection_sample", schema, _rejection_sample, _rejection_sample_shapes)
 
 
 def _define(name, schema, kernel, shapes):
@@ -25,6 +17,10 @@ def _define(name, schema, kernel, shapes):
     torch.library.define(operator, schema)
     torch.library.impl(operator, "CPU", kernel)
     torch.library.register_fake(operator, shapes)
+
+
+def _one_each(rows):
+    return rows.new_empty(rows.shape[0], dtype=torch.int32)
 
 
 def _argmax(logits):
