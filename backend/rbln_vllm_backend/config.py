@@ -84,7 +84,8 @@ def read(
     platform = rbln_platform.choose(serving.platform)
     ruling = _on_rbln(flags, chosen, environment) if platform.is_rbln else _elsewhere(flags, chosen, platform)
     ruling.faults += rbln_platform.faults(platform, serving.platform)
-    ruling.faults += npu_groups.faults(serving.npu_groups, flags, instance_groups, platform.is_rbln)
+    if npu_groups.OPTION not in {fault.key for fault in serving_faults}:
+        ruling.faults += npu_groups.faults(serving.npu_groups, flags, instance_groups, platform.is_rbln)
     ruling.faults += npu_groups.clashes(serving.npu_groups, environment)
     faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *adapter_faults, *environment_faults]
     if faults:

@@ -36,10 +36,10 @@ def test_each_instance_gets_the_group_of_its_number() -> None:
 
 @pytest.mark.parametrize("text", ["", "0,1;", "0,1;1,2", "a", "-1", "0 1", "0;0"])
 def test_what_is_no_list_of_groups_is_refused(text: str) -> None:
-    assert refusal(text, TWO)[0] == (
+    assert refusal(text, TWO) == [
         f'serving.npu_groups = {text!r}: must be groups of NPU numbers, no number twice, such as "0,1;2,3". '
         "Correct the value or remove the parameter."
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_groups_of_the_engines_size_pass(groups: str, more: dict[str, str]) -> N
 
 def test_a_group_of_another_size_is_refused_with_the_sum() -> None:
     assert refusal("0,1;2,3", TWO, tensor_parallel_size="2", rbln_num_devices_per_local_rank="2") == [
-        "serving.npu_groups = '0,1;2,3': the group 0,1 has 2 NPUs, and an engine needs 4 (num_devices_per_local_rank 2 × "
-        "tensor_parallel_size 2). Make the groups as large as the engine, or change its size."
+        "serving.npu_groups = '0,1;2,3': the group 0,1 has 2 NPUs, and an engine needs 4 (num_devices_per_local_rank 2 "
+        "× tensor_parallel_size 2). Make the groups as large as the engine, or change its size."
     ]
     assert refusal("0,1;2,3", TWO) == [
         "serving.npu_groups = '0,1;2,3': the group 0,1 has 2 NPUs, and an engine needs 1. Make the groups as large as "
