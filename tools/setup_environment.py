@@ -25,9 +25,6 @@ DEV_LOCK = ROOT / "requirements" / "dev.lock"
 RBLN_LOCK = ROOT / "requirements" / "rbln-simulated.lock"
 PROJECT = ROOT / "pyproject.toml"
 SIMULATED_NPU = ROOT / "tests" / "rbln" / "simulated_npu"
-# It has no wheel on PyPI and compiles for minutes: done once for all environments of this user.
-COMPILED = "arctic-inference==0.1.1"
-WHEELS = Path.home() / ".cache" / "rbln-vllm-backend" / "wheels"
 # Run by the Python in question, which may be too old for anything more.
 CHECK = """
 import sys
@@ -82,7 +79,6 @@ def set_up_rbln(venv: Venv) -> None:
 
     def install() -> None:
         venv.install_runtime(RBLN_LOCK)
-        venv.install_compiled(COMPILED)
         parts = [word for folder in (SIMULATED_NPU, SIMULATED_NPU / "vllm_alias") for word in ("-e", folder)]
         venv.pip("installing the simulated NPU", "--no-deps", "--no-build-isolation", *parts)
 
@@ -142,19 +138,6 @@ class Venv:
         self.check_torch()
         self.pip(f"installing {lock.relative_to(ROOT)}", "--no-deps", "-r", lock)
         self.pip("installing this project", "--no-deps", "--no-build-isolation", "-e", ROOT)
-
-    def install_compiled(self, requirement: str) -> None:
-        """Installs a package that has to be compiled, from a wheel that is kept."""
-        name, version = requirement.replace("-", "_").split("==")
-        if not any(WHEELS.glob(f"{name}-{version}-{self.python_tag()}-*.whl")):
-            command = [self.python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", WHEELS, requirement]
-            run(f"compiling {requirement}", command)
-        self.pip(f"installing {requirement}", "--no-deps", "--no-index", "--find-links", WHEELS, requirement)
-
-    def python_tag(self) -> str:
-        """The tag of this environment's Python in the names of wheels."""
-        program = "import sys; print('cp%d%d' % sys.version_info[:2])"
-        return subprocess.run([self.python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
     def check_torch(self) -> None:
         """Looks whether torch was built for the CPU, without the seconds that an import takes."""

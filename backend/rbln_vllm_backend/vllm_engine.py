@@ -58,17 +58,11 @@ class VllmEngine:
         """See ``engine.Engine.start``."""
         _require_device(self._config)
         version = _supported_version()
-        from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
         vllm_prompts.require_template(self._config.serving.chat_template)
-        namespace = vllm_flags.parse(self._config.engine_flags, self._config.speculation)
-        arguments = AsyncEngineArgs.from_cli_args(namespace)
-        if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":
-            arguments.per_request_spec_decode_metrics = "summary"
-        vllm_config = _checked_config(arguments)
+        arguments, vllm_config = configured(self._config)
         _warn_of_images(vllm_config)
-        _require_platform(self._config.platform)
         vllm_stop_trimming.install()
         try:
             self._llm = AsyncLLM.from_vllm_config(
@@ -173,6 +167,23 @@ class VllmEngine:
         return SpeculationCounts(
             numbers["num_spec_steps"], numbers["num_draft_tokens"], numbers["num_accepted_draft_tokens"]
         )
+
+
+def configured(config: BackendConfig) -> tuple[Any, Any]:
+    """vLLM's engine arguments and the configuration that it makes of them; reads no weights.
+
+    Raises:
+        ConfigError: a flag that vLLM's parser refuses.
+        EngineStartError: what vLLM or a plugin refuses together, or another platform than was chosen.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    arguments = AsyncEngineArgs.from_cli_args(vllm_flags.parse(config.engine_flags, config.speculation))
+    if config.speculation and arguments.per_request_spec_decode_metrics == "none":
+        arguments.per_request_spec_decode_metrics = "summary"
+    vllm_config = _checked_config(arguments)
+    _require_platform(config.platform)
+    return arguments, vllm_config
 
 
 def _require_device(config: BackendConfig) -> None:
