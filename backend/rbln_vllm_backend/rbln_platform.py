@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -68,8 +69,6 @@ def require_packages(platform: Platform) -> None:
     Raises:
         EngineStartError: with what is missing, or with a table of what was found and what fits.
     """
-    if not platform.is_rbln:
-        return
     if platform.missing:
         remedy = "; ".join(_INSTALL[name] for name in platform.missing)
         missing = " and ".join(platform.missing)
@@ -84,10 +83,19 @@ def npu_name(variables: Mapping[str, str]) -> str | None:
     return variables.get(NPU_NAME) or None
 
 
-def installed_npu_name() -> str | None:
-    """The name of the first NPU of this host, asked of its runtime."""
-    name = importlib.import_module("rebel").get_npu_name(0)
-    return str(name) if name else None
+def require_npu() -> str:
+    """The name of this host's first NPU, or of the one that RBLN_FORCE_NPU_NAME names to compile for.
+
+    Raises:
+        EngineStartError: there is neither; the plugin would say so only when the weights are loaded.
+    """
+    name = importlib.import_module("rebel").get_npu_name(0) or npu_name(os.environ)
+    if not name:
+        raise EngineStartError(
+            f"There is no RBLN NPU here: the runtime finds none, and {NPU_NAME} doesn't name one to compile for. "
+            "See that the driver is loaded and that /dev/rbln0 is passed into the container."
+        )
+    return str(name)
 
 
 def _version(package: str) -> str | None:

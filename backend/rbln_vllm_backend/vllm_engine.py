@@ -188,10 +188,10 @@ def configured(config: BackendConfig) -> tuple[Any, Any]:
 
 def _require_device(config: BackendConfig) -> None:
     """The packages of an NPU, and that it can run what is asked; before vLLM is imported."""
-    rbln_platform.require_packages(config.platform)
     if config.platform.is_rbln:
-        faults = rbln.atom_faults(rbln_platform.installed_npu_name(), config.engine_flags, config.speculation)
-        if faults:
+        rbln_platform.require_packages(config.platform)
+        npu = rbln_platform.require_npu()
+        if faults := rbln.atom_faults(npu, config.engine_flags, config.speculation):
             raise ConfigError(faults)
 
 

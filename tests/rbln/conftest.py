@@ -20,9 +20,9 @@ os.environ.update(ENVIRONMENT)
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for compiled graphs."""
-    return tmp_path_factory.mktemp("cache")
+def cache() -> Path:
+    """vLLM's cache, kept between runs: learning what a model class is takes a process and seconds for each."""
+    return ROOT / "tests" / ".cache" / "vllm-rbln"
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,6 @@ def test_rbln_asked_for_and_absent_is_never_a_cpu(monkeypatch: pytest.MonkeyPatc
         "`pip install vllm-rbln==0.12.*`; `pip install rebel-compiler==0.12.*` from Rebellions' package index, "
         "which needs an account."
     )
-    rbln_platform.require_packages(rbln_platform.choose("cpu"))
 
 
 def install(monkeypatch: pytest.MonkeyPatch, compiler: str, **versions: str) -> None:
@@ -101,3 +100,18 @@ def test_on_a_cpu_an_installed_plugin_is_left_out(chosen: str | None, kept: set[
     names = set(done.stdout.strip().split(","))
     assert not names & set(rbln_platform.PLUGIN_NAMES)
     assert kept | {"rbln_vllm_backend_orphan_guard", "rbln_vllm_backend_cpu_sampling"} <= names
+
+
+def test_a_host_without_an_npu_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        rbln_platform.importlib, "import_module", lambda _: SimpleNamespace(get_npu_name=lambda device: None)
+    )
+    monkeypatch.delenv("RBLN_FORCE_NPU_NAME", raising=False)
+    with pytest.raises(EngineStartError) as caught:
+        rbln_platform.require_npu()
+    assert str(caught.value) == (
+        "There is no RBLN NPU here: the runtime finds none, and RBLN_FORCE_NPU_NAME doesn't name one to compile for. "
+        "See that the driver is loaded and that /dev/rbln0 is passed into the container."
+    )
+    monkeypatch.setenv("RBLN_FORCE_NPU_NAME", "RBLN-CR03")
+    assert rbln_platform.require_npu() == "RBLN-CR03"
