@@ -6,6 +6,7 @@ which vllm-rbln gives each of its ranks ``num_devices_per_local_rank`` NPUs (``R
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,9 +80,7 @@ def _shared_devices(count: int) -> Fault:
 
 def _size_faults(groups: Groups, flags: Mapping[str, str]) -> Iterator[Fault]:
     factors = _factors(flags)
-    needed = 1
-    for value in factors.values():
-        needed *= value
+    needed = math.prod(factors.values())
     reason = " × ".join(f"{name} {value}" for name, value in factors.items() if value > 1)
     for group in groups:
         if len(group) != needed:
@@ -89,6 +88,11 @@ def _size_faults(groups: Groups, flags: Mapping[str, str]) -> Iterator[Fault]:
             rule += f" ({reason})" if reason else ""
             yield Fault(OPTION, rule, "Make the groups as large as the engine, or change its size", _text(groups))
             return
+
+
+def ranks(flags: Mapping[str, str]) -> int:
+    """How many worker processes an engine has: the product of its parallel sizes."""
+    return math.prod(_number(flags.get(name)) for name in _PARALLEL)
 
 
 def _factors(flags: Mapping[str, str]) -> dict[str, int]:

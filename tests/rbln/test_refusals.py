@@ -35,48 +35,55 @@ CASES = {
         {"model_impl": "optimum", **NGRAM},
         "",
         "1 fault in config.pbtxt:\n"
-        "  - model_impl = 'optimum': speculative decoding needs the vllm model implementation, and the engine refuses it on "
+        "  - model_impl = 'optimum': speculative decoding needs the vllm model implementation, and the engine "
+        "refuses it on "
         'this one. Set model_impl to "vllm", or remove the speculation.',
     ),
     "ngram_gpu": (
         {**NGRAM, "speculative_config.method": "ngram_gpu"},
         "",
         "1 fault in config.pbtxt:\n"
-        "  - speculative_config.method = 'ngram_gpu': vllm-rbln 0.12 has no proposer for this method, and would say so only "
+        "  - speculative_config.method = 'ngram_gpu': vllm-rbln 0.12 has no proposer for this method, and would say "
+        "so only "
         "after loading the weights. Set it to one of ngram, suffix, eagle, eagle3, medusa, mtp.",
     ),
     "draft_model": (
         {**NGRAM, "speculative_config.method": "draft_model", "speculative_config.model": "{trained}/draft_model"},
         "",
         "1 fault in config.pbtxt:\n"
-        "  - speculative_config.method = 'draft_model': vllm-rbln 0.12 has no proposer for this method, and would say so "
+        "  - speculative_config.method = 'draft_model': vllm-rbln 0.12 has no proposer for this method, and would "
+        "say so "
         "only after loading the weights. Set it to one of ngram, suffix, eagle, eagle3, medusa, mtp.",
     ),
     "atom": (
         {**NGRAM, "env.RBLN_FORCE_NPU_NAME": "RBLN-CA25"},
         "",
         "1 fault in config.pbtxt:\n"
-        "  - speculative_config.method = 'ngram': the NPU is RBLN-CA25, an ATOM device: it runs the optimum implementation "
+        "  - speculative_config.method = 'ngram': the NPU is RBLN-CA25, an ATOM device: it runs the optimum "
+        "implementation "
         "only, which can't speculate. Remove the speculation, or serve this model on a Rebel100.",
     ),
     "no_npu": (
         {"env.RBLN_FORCE_NPU_NAME": ""},
         "",
-        "There is no RBLN NPU here: the runtime finds none, and RBLN_FORCE_NPU_NAME doesn't name one to compile for. See "
+        "There is no RBLN NPU here: the runtime finds none, and RBLN_FORCE_NPU_NAME doesn't name one to compile for. "
+        "See "
         "that the driver is loaded and that /dev/rbln0 is passed into the container.",
     ),
     "two_instances": (
         {},
         TWO_INSTANCES,
         "1 fault in config.pbtxt:\n"
-        "  - instance_group = 'count 2': each instance is an engine of its own, and two engines can't share a device. Give "
+        "  - instance_group = 'count 2': each instance is an engine of its own, and two engines can't share a "
+        "device. Give "
         "each its NPUs with serving.npu_groups, or set the count to 1.",
     ),
     "group_size": (
         {"serving.npu_groups": "0,1;2,3", "tensor_parallel_size": "4"},
         TWO_INSTANCES,
         "1 fault in config.pbtxt:\n"
-        "  - serving.npu_groups = '0,1;2,3': the group 0,1 has 2 NPUs, and an engine needs 4 (tensor_parallel_size 4). Make "
+        "  - serving.npu_groups = '0,1;2,3': the group 0,1 has 2 NPUs, and an engine needs 4 (tensor_parallel_size "
+        "4). Make "
         "the groups as large as the engine, or change its size.",
     ),
     "other_option": (
@@ -107,7 +114,8 @@ def test_the_plugins_own_refusal_comes_through(server: RunningServer, trained: P
 def test_a_plugin_that_is_left_out_is_never_a_cpu(server: RunningServer, trained: Path, cache: Path) -> None:
     parameters = npu_engine(trained / "target", cache, **{"env.VLLM_PLUGINS": "mine"}, **speculation("ngram", trained))
     assert refused(server, "left_out", parameters, "") == (
-        "The platform is rbln (serving.platform is rbln), but vLLM has taken CpuPlatform. See that VLLM_PLUGINS, if it is "
+        "The platform is rbln (serving.platform is rbln), but vLLM has taken CpuPlatform. See that VLLM_PLUGINS, if "
+        "it is "
         "set, names rbln, rbln_custom_ops, rbln_new_models for NPUs, and that VLLM_TARGET_DEVICE is not set."
     )
 

@@ -11,12 +11,10 @@ import os
 
 from rebel import _memory
 
-_FAULT = os.environ.get("SIMULATED_NPU_FAULT", "")
-
 
 def keeps_kv():
     """Whether the cache takes what is written."""
-    return _FAULT != "drop_kv_writes"
+    return _fault() != "drop_kv_writes"
 
 
 def as_read(block_tables, kv_cache, new_tokens):
@@ -29,6 +27,11 @@ def as_read(block_tables, kv_cache, new_tokens):
 
 
 def _is_struck(kv_cache, new_tokens):
-    if _FAULT == "wrong_verify_row":
+    if _fault() == "wrong_verify_row":
         return new_tokens > 1 and not _memory.is_last(kv_cache)
-    return _FAULT == "wrong_draft_row" and _memory.is_last(kv_cache)
+    return _fault() == "wrong_draft_row" and _memory.is_last(kv_cache)
+
+
+def _fault():
+    """Asked anew each time: an engine's process may be a fork of one that has imported this before."""
+    return os.environ.get("SIMULATED_NPU_FAULT", "")
