@@ -2,7 +2,7 @@
 
 vllm-rbln's own compile-only mode does the work: the engine is started, compiles every graph of its warm-up for the
 named NPU, and writes one bundle for each rank, ``VLLM_CACHE_ROOT/rbln/<model>/<signature>/rank<n>/mega_cache.bin``
-(``vllm_rbln/v1/worker/mega_cache.py`` of 0.12.0). A bundle that can't be written is only logged, so they are looked for.
+(``vllm_rbln/v1/worker/mega_cache.py`` of 0.12.0). It only logs a bundle that it can't write: so they are looked for.
 """
 
 from __future__ import annotations

@@ -140,9 +140,9 @@ def inside_drafts(whole: Sequence[Piece], text: str) -> Iterator[tuple[str, int]
     for piece in whole:
         first = next(iter((piece.logprobs or [{}])[0].values())).decoded_token or ""
         stop = (text[:length] + first.replace("\u0120", " "))[-6:]
-        if piece.num_tokens > 2 and piece.text.startswith(first.replace("\u0120", " ")) and stop.isascii():
-            if text.find(stop) + len(stop) == length + len(first):
-                yield stop, tokens + 1
+        is_whole = piece.num_tokens > 2 and piece.text.startswith(first.replace("\u0120", " ")) and stop.isascii()
+        if is_whole and text.find(stop) + len(stop) == length + len(first):
+            yield stop, tokens + 1
         tokens += piece.num_tokens
         length += len(piece.text)
 
