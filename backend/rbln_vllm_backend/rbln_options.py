@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rbln_vllm_backend.errors import Fault
-from rbln_vllm_backend.values import Choice, Integer, Rule, Switch
+from rbln_vllm_backend.values import Choice, Integer, JsonObject, Rule, Switch
 
 PREFIX = "rbln_"
 
@@ -30,21 +30,6 @@ class Integers:
 
     def spelled(self, text: str) -> list[int]:
         return self.typed(_json(text) if text.lstrip().startswith("[") else [Integer().spelled(text)])
-
-
-@dataclass(frozen=True)
-class JsonObject:
-    """A JSON object."""
-
-    words: str = "a JSON object"
-
-    def typed(self, value: object) -> dict[str, object]:
-        if not isinstance(value, dict):
-            raise ValueError
-        return value
-
-    def spelled(self, text: str) -> dict[str, object]:
-        return self.typed(_json(text))
 
 
 def _json(text: str) -> object:

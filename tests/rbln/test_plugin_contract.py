@@ -174,7 +174,6 @@ def test_the_plugin_refuses_the_vllm_implementation_on_atom(
             {"enable_chunked_prefill": "false", "max_num_batched_tokens": "512"},
             "Disabling chunked prefill is not supported on RBLN.",
         ),
-        ({"enable_lora": "true"}, "LoRA is not supported on RBLN."),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
