@@ -17,6 +17,8 @@ from trained.text import held_out_documents
 from .npu_engine import npu_engine, speculation
 
 PROMPTS = [document.prompt for document in held_out_documents(8, seed=3)]
+# Longer than a few blocks, so that there is a whole one to find in the prefix cache.
+PROMPTS[-1] = " ".join(PROMPTS[:6])
 CONTEXT = 192  # twelve blocks of 16
 WHOLE_CONTEXT = {"temperature": 0.0, "ignore_eos": True}
 Answer = tuple[str, int, str | None]
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def parameters(trained: Path, cache: Path, method: str | None = None) -> dict[str, str]:
     chosen = speculation(method, trained) if method else {}
-    return npu_engine(trained / "target", cache, max_model_len=str(CONTEXT), rbln_sub_block_size="16", **chosen)
+    return npu_engine(trained / "target", cache, max_model_len=str(CONTEXT), **chosen)
 
 
 @pytest.fixture(scope="module")
