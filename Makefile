@@ -5,7 +5,9 @@ BIN := .venv/bin
 PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/bin))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report speculation-speed lint format
+# None of the targets is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report speculation-speed lint format
+/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -26,7 +28,7 @@ serve: environment  ## the same set-up, stays up until Ctrl-C; OPTIONS go to tri
 	@echo "  curl -N localhost:8000/v2/models/llm/generate_stream -d '{\"text_input\": \"Once upon a time\", \"stream\": true, \"max_tokens\": 64}'"
 	@exec $(BIN)/rbln-vllm-backend serve --model-repository model_repository $(OPTIONS)
 
-test: development test-unit test-pythons test-engine test-server  ## set everything up and run every test
+test: development test-unit test-pythons test-engine test-server test-rbln  ## set everything up and run every test
 
 test-unit: development  ## the tests that need neither Triton nor vLLM (seconds)
 	@$(BIN)/python -m pytest tests/unit
@@ -39,6 +41,12 @@ test-engine: development  ## the tests on the real vLLM engine
 
 test-server: development  ## the tests through a real tritonserver
 	@$(BIN)/python -m pytest tests/server
+
+environment-rbln: development
+	@$(PYTHON) tools/setup_environment.py --rbln
+
+test-rbln: environment-rbln  ## the tests on the real RBLN plugin, over a simulated NPU
+	@.venv-rbln/bin/python -m pytest tests/rbln
 
 fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live server (about 10 minutes)
 	@RBLN_GENERATED_REQUESTS=20000 $(BIN)/python -m pytest tests/unit/test_generated_requests.py

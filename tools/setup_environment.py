@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes .venv from the lock files; does nothing if that is done already.
 
-``--dev`` adds the tools of the tests. The variable PYTHON names the Python to use, a 3.11 or 3.12.
+``--dev`` adds the tools of the tests; ``--rbln`` makes .venv-rbln instead, with the RBLN plugin and a simulated NPU.
+The variable PYTHON names the Python to use, a 3.11 or 3.12.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-VENV_PYTHON = VENV / "bin" / "python"
 CPU_LOCK = ROOT / "requirements" / "cpu.lock"
 DEV_LOCK = ROOT / "requirements" / "dev.lock"
+RBLN_LOCK = ROOT / "requirements" / "rbln-simulated.lock"
 PROJECT = ROOT / "pyproject.toml"
+SIMULATED_NPU = ROOT / "tests" / "rbln" / "simulated_npu"
 # Run by the Python in question, which may be too old for anything more.
 CHECK = """
 import sys
@@ -37,7 +38,7 @@ except EmbeddedServerError as error:
     sys.exit(str(error))
 """
 CUDA_TORCH = """torch {version} is a CUDA build, which does not work here. Take it from PyTorch's CPU index:
-    rm -r .venv
+    rm -r {folder}
     export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"""
 
 
@@ -49,50 +50,104 @@ def main() -> int:
     """Exit status 0 once the environment is complete, else 1."""
     parser = argparse.ArgumentParser(description="Makes .venv from the lock files, unless that is done already.")
     parser.add_argument("--dev", action="store_true", help="add the tools of the tests")
-    dev = parser.parse_args().dev
+    parser.add_argument("--rbln", action="store_true", help="make .venv-rbln, for the tests on the RBLN plugin")
+    options = parser.parse_args()
     # Two set-ups at once would break each other's work.
     with CPU_LOCK.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            install_once("cpu", [CPU_LOCK, PROJECT], install_runtime)
-            if dev:
-                install_once("dev", [DEV_LOCK], install_tools)
+            if options.rbln:
+                set_up_rbln(Venv(ROOT / ".venv-rbln"))
+            else:
+                set_up(Venv(ROOT / ".venv"), options.dev)
         except SetupError as error:
             print(f"setup: {error}", file=sys.stderr)
             return 1
     return 0
 
 
-def install_once(name: str, sources: Sequence[Path], install: Callable[[], None]) -> None:
-    """Installs, unless the stamp in .venv says that just these sources were installed at this place."""
-    stamp = VENV / f"{name}.stamp"
-    content = b"\0".join([os.fsencode(ROOT), *(source.read_bytes() for source in sources)])
-    wanted = hashlib.sha256(content).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted and os.access(VENV_PYTHON, os.X_OK):
-        return
-    stamp.unlink(missing_ok=True)
-    make_venv()
-    forget_half_installed()
-    install()
-    # Written last and in one go: an interrupted installation is never taken as done.
-    scratch = stamp.with_suffix(".new")
-    scratch.write_text(wanted)
-    scratch.replace(stamp)
+def set_up(venv: Venv, dev: bool) -> None:
+    """The environment that users and most tests run in."""
+    venv.install_once("cpu", [CPU_LOCK, PROJECT], lambda: venv.install_runtime(CPU_LOCK))
+    if dev:
+        name = f"installing {DEV_LOCK.relative_to(ROOT)}"
+        venv.install_once("dev", [DEV_LOCK], lambda: venv.pip(name, "--no-deps", "-r", DEV_LOCK))
 
 
-def make_venv() -> None:
-    """Makes an empty .venv, or completes one."""
-    if not has_pip():
-        run("making .venv", [find_python(), "-m", "venv", VENV])
-    if fault := fault_of(str(VENV_PYTHON)):
-        raise SetupError(f".venv can't be used: {fault}. Delete it, set PYTHON to another Python, and try again.")
+def set_up_rbln(venv: Venv) -> None:
+    """vLLM 0.30, the RBLN plugin as released, and what stands for its compiler and device."""
+
+    def install() -> None:
+        venv.install_runtime(RBLN_LOCK)
+        parts = [word for folder in (SIMULATED_NPU, SIMULATED_NPU / "vllm_alias") for word in ("-e", folder)]
+        venv.pip("installing the simulated NPU", "--no-deps", "--no-build-isolation", *parts)
+
+    venv.install_once("rbln", [RBLN_LOCK, PROJECT, *sorted(SIMULATED_NPU.rglob("pyproject.toml"))], install)
 
 
-def has_pip() -> bool:
-    """Whether .venv was made to its end, and its Python is still there."""
-    if not VENV_PYTHON.exists():
-        return False
-    return subprocess.run([VENV_PYTHON, "-m", "pip", "--version"], capture_output=True).returncode == 0
+class Venv:
+    """One virtual environment of the project."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+
+    def install_once(self, name: str, sources: Sequence[Path], install: Callable[[], None]) -> None:
+        """Installs, unless the stamp in the environment says that just these sources were installed at this place."""
+        stamp = self.folder / f"{name}.stamp"
+        content = b"\0".join([os.fsencode(ROOT), *(source.read_bytes() for source in sources)])
+        wanted = hashlib.sha256(content).hexdigest()
+        if stamp.exists() and stamp.read_text() == wanted and os.access(self.python, os.X_OK):
+            return
+        stamp.unlink(missing_ok=True)
+        self.make()
+        self.forget_half_installed()
+        install()
+        # Written last and in one go: an interrupted installation is never taken as done.
+        scratch = stamp.with_suffix(".new")
+        scratch.write_text(wanted)
+        scratch.replace(stamp)
+
+    def make(self) -> None:
+        """Makes an empty environment, or completes one."""
+        if not self.has_pip():
+            run(f"making {self.folder.name}", [find_python(), "-m", "venv", self.folder])
+        if fault := fault_of(str(self.python)):
+            advice = "Delete it, set PYTHON to another Python, and try again."
+            raise SetupError(f"{self.folder.name} can't be used: {fault}. {advice}")
+
+    def has_pip(self) -> bool:
+        """Whether the environment was made to its end, and its Python is still there."""
+        if not self.python.exists():
+            return False
+        return subprocess.run([self.python, "-m", "pip", "--version"], capture_output=True).returncode == 0
+
+    def forget_half_installed(self) -> None:
+        """Makes pip install anew what it was interrupted in: it takes any folder of metadata as installed."""
+        for metadata in self.folder.glob("lib/python3.*/site-packages/*.dist-info"):
+            record = metadata / "RECORD"
+            # pip's last act on a package is to add its own INSTALLER to the record.
+            if not record.exists() or f"{metadata.name}/INSTALLER," not in record.read_text():
+                print(f"setup: {metadata.name} was left half installed", flush=True)
+                shutil.rmtree(metadata)
+
+    def install_runtime(self, lock: Path) -> None:
+        """torch first: a wrong one is several GB, and should be known before the rest."""
+        torch = next(line for line in lock.read_text().splitlines() if line.startswith("torch=="))
+        self.pip(f"installing {torch}", "--no-deps", torch)
+        self.check_torch()
+        self.pip(f"installing {lock.relative_to(ROOT)}", "--no-deps", "-r", lock)
+        self.pip("installing this project", "--no-deps", "--no-build-isolation", "-e", ROOT)
+
+    def check_torch(self) -> None:
+        """Looks whether torch was built for the CPU, without the seconds that an import takes."""
+        facts = runpy.run_path(str(next(self.folder.glob("lib/python3.*/site-packages/torch/version.py"))))
+        if facts.get("cuda") is not None:
+            raise SetupError(CUDA_TORCH.format(version=facts["__version__"], folder=self.folder.name))
+
+    def pip(self, what: str, *arguments: str | Path) -> None:
+        """Installs with the environment's own pip."""
+        run(what, [self.python, "-m", "pip", "install", "--disable-pip-version-check", *arguments])
 
 
 def find_python() -> str:
@@ -114,43 +169,6 @@ def fault_of(python: str) -> str:
         return "it is not installed"
     check = subprocess.run([python, "-c", CHECK, ROOT / "backend"], capture_output=True, text=True)
     return check.stderr.strip() if check.returncode else ""
-
-
-def forget_half_installed() -> None:
-    """Makes pip install anew what it was interrupted in: it takes any folder of metadata as installed."""
-    for metadata in VENV.glob("lib/python3.*/site-packages/*.dist-info"):
-        record = metadata / "RECORD"
-        # pip's last act on a package is to add its own INSTALLER to the record.
-        if not record.exists() or f"{metadata.name}/INSTALLER," not in record.read_text():
-            print(f"setup: {metadata.name} was left half installed", flush=True)
-            shutil.rmtree(metadata)
-
-
-def install_runtime() -> None:
-    """torch first: a wrong one is several GB, and should be known before the rest."""
-    lines = CPU_LOCK.read_text().splitlines()
-    torch = next(line for line in lines if line.startswith("torch=="))
-    pip(f"installing {torch}", "--no-deps", torch)
-    check_torch()
-    pip("installing requirements/cpu.lock", "--no-deps", "-r", CPU_LOCK)
-    pip("installing this project", "--no-deps", "--no-build-isolation", "-e", ROOT)
-
-
-def install_tools() -> None:
-    """The tools of the tests, beside what is there."""
-    pip("installing requirements/dev.lock", "--no-deps", "-r", DEV_LOCK)
-
-
-def check_torch() -> None:
-    """Looks whether torch was built for the CPU, without the seconds that an import takes."""
-    facts = runpy.run_path(str(next(VENV.glob("lib/python3.*/site-packages/torch/version.py"))))
-    if facts.get("cuda") is not None:
-        raise SetupError(CUDA_TORCH.format(version=facts["__version__"]))
-
-
-def pip(what: str, *arguments: str | Path) -> None:
-    """Installs with the pip of .venv."""
-    run(what, [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", *arguments])
 
 
 def run(what: str, command: Sequence[str | Path]) -> None:

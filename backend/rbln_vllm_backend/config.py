@@ -7,14 +7,26 @@ Nothing here imports vLLM: what only its parser knows is checked in ``vllm_flags
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import adapters, checkpoint_fit, paths, rbln, serving_options, speculation
+from rbln_vllm_backend import (
+    adapters,
+    checkpoint_fit,
+    npu_groups,
+    paths,
+    rbln,
+    rbln_options,
+    rbln_platform,
+    serving_options,
+    speculation,
+)
 from rbln_vllm_backend.errors import ConfigError, Fault
+from rbln_vllm_backend.rbln_platform import Platform
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.speculation import Speculation
 
@@ -36,6 +48,7 @@ class BackendConfig:
     speculation: Speculation | None
     serving: ServingOptions
     environment: Mapping[str, str]
+    platform: Platform
     notes: tuple[str, ...] = ()  # what the log says of choices that are valid but worth a word
     adapters: Mapping[str, str] = field(default_factory=dict)  # LoRA adapter name -> folder or hub id
 
@@ -46,8 +59,15 @@ def parameters_of(model_config: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value.get("string_value", "")) for key, value in parameters.items()}
 
 
-def read(parameters: Mapping[str, str], folder: Path) -> BackendConfig:
-    """Sorts and checks the parameters; ``folder`` is the one of config.pbtxt.
+def read(
+    parameters: Mapping[str, str], folder: Path, instance_groups: Sequence[Mapping[str, Any]] = ()
+) -> BackendConfig:
+    """Sorts and checks the parameters.
+
+    Args:
+        parameters: name -> text, as they stand in config.pbtxt.
+        folder: the one of config.pbtxt.
+        instance_groups: its ``instance_group``, in Triton's JSON form.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -61,12 +81,17 @@ def read(parameters: Mapping[str, str], folder: Path) -> BackendConfig:
     chosen_adapters, adapter_faults = adapters.read(named, flags, folder)
     chosen, speculation_faults = speculation.read(ours, folder)
     speculation_faults += _misfits(chosen, flags)
-    ruling = rbln.rule(flags, chosen) if rbln.is_platform(serving.platform) else _elsewhere(flags, chosen)
+    platform = rbln_platform.choose(serving.platform)
+    ruling = _on_rbln(flags, chosen, environment) if platform.is_rbln else _elsewhere(flags, chosen, platform)
+    ruling.faults += rbln_platform.faults(platform, serving.platform)
+    if npu_groups.OPTION not in {fault.key for fault in serving_faults}:
+        ruling.faults += npu_groups.faults(serving.npu_groups, flags, instance_groups, platform.is_rbln)
+    ruling.faults += npu_groups.clashes(serving.npu_groups, environment)
     faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *adapter_faults, *environment_faults]
     if faults:
         raise ConfigError(faults)
     notes = (*(chosen.notes if chosen else ()), *ruling.notes)
-    return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, notes, chosen_adapters)
+    return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, platform, notes, chosen_adapters)
 
 
 def _misfits(chosen: Speculation | None, flags: Mapping[str, str]) -> list[Fault]:
@@ -75,9 +100,18 @@ def _misfits(chosen: Speculation | None, flags: Mapping[str, str]) -> list[Fault
     return checkpoint_fit.misfits(chosen.options, speculation.PREFIX + "model", flags["model"])
 
 
-def _elsewhere(flags: Mapping[str, str], chosen: Speculation | None) -> rbln.Ruling:
-    """Off RBLN vLLM itself refuses the pair; said here, it costs no import."""
+def _on_rbln(flags: Mapping[str, str], chosen: Speculation | None, variables: Mapping[str, str]) -> rbln.Ruling:
+    return rbln.rule(flags, chosen, rbln_platform.npu_name({**os.environ, **variables}))
+
+
+def _elsewhere(flags: Mapping[str, str], chosen: Speculation | None, platform: Platform) -> rbln.Ruling:
+    """Off RBLN vLLM itself refuses these; said here, it costs no import."""
     ruling = rbln.Ruling()
+    ruling.faults += [
+        Fault(key, f"an option of NPUs, and the platform is {platform}", 'Remove it, or set serving.platform to "rbln"')
+        for key in flags
+        if rbln_options.is_option(key)
+    ]
     if chosen is not None and chosen.method in _SYNCHRONOUS and rbln.is_on(flags, "async_scheduling"):
         rule = f"vLLM can't schedule asynchronously with the speculative method {chosen.method}"
         ruling.faults.append(Fault("async_scheduling", rule, "Remove the parameter", flags["async_scheduling"]))

@@ -7,14 +7,16 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from multiprocessing import spawn
 
-from rbln_vllm_backend import orphan_guard, vllm_cpu_sampling
+from rbln_vllm_backend import orphan_guard, rbln_platform, vllm_cpu_sampling
+from rbln_vllm_backend.rbln_platform import Platform
 
 _PLUGINS = (orphan_guard.PLUGIN_NAME, vllm_cpu_sampling.PLUGIN_NAME)
 
 
-def prepare(variables: Mapping[str, str]) -> None:
+def prepare(variables: Mapping[str, str], platform: Platform) -> None:
     """Sets the variables of ``env.…`` parameters, then what Triton's embedded interpreter leaves undone."""
     os.environ.update(variables)
     # The stub never calls setlocale, so files would be read as ASCII, and importing torch fails on the first umlaut.
@@ -22,6 +24,8 @@ def prepare(variables: Mapping[str, str]) -> None:
     _name_the_interpreter()
     orphan_guard.arm()
     _keep_our_plugins()
+    if not platform.is_rbln and "vllm-rbln" not in platform.missing:
+        _leave_out_rbln()
 
 
 def _name_the_interpreter() -> None:
@@ -40,3 +44,10 @@ def _keep_our_plugins() -> None:
     if chosen:
         names = dict.fromkeys([*chosen.split(","), *_PLUGINS])
         os.environ["VLLM_PLUGINS"] = ",".join(names)
+
+
+def _leave_out_rbln() -> None:
+    """vLLM takes an installed platform plugin by itself; on a CPU it is to load every plugin but that one."""
+    chosen = os.environ.get("VLLM_PLUGINS")
+    names = chosen.split(",") if chosen else [entry.name for entry in entry_points(group="vllm.general_plugins")]
+    os.environ["VLLM_PLUGINS"] = ",".join(name for name in names if name not in rbln_platform.PLUGIN_NAMES)

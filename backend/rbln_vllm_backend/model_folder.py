@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import adapters, config, wire
+from rbln_vllm_backend import adapters, config, npu_groups, rbln_options, wire
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError, Fault
 
@@ -50,7 +50,7 @@ class ModelFolder:
         message = self.read()
         parameters = {key: value.string_value for key, value in message.parameters.items()}
         try:
-            settings, faults = config.read(parameters, self._folder), []
+            settings, faults = config.read(parameters, self._folder, _instance_groups(message)), []
         except ConfigError as error:
             settings, faults = None, list(error.faults)
         if has_vllm():
@@ -73,13 +73,26 @@ class ModelFolder:
         return str(text_format.MessageToString(message))
 
 
+def _instance_groups(message: Any) -> list[Any]:
+    from google.protobuf import json_format
+
+    document = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return npu_groups.instance_groups_of(document)
+
+
 def has_vllm() -> bool:
     """Whether vLLM is installed here, so that its parser can check the engine flags."""
     return importlib.util.find_spec("vllm") is not None
 
 
+def has_rbln() -> bool:
+    """Whether the RBLN plugin is installed here, so that vLLM's parser knows its flags."""
+    return importlib.util.find_spec("vllm_rbln") is not None
+
+
 def report(settings: BackendConfig) -> Iterator[str]:
     """What the engine would get, a line at a time."""
+    yield f"platform: {settings.platform}"
     yield "engine flags"
     yield from _rows(settings.engine_flags)
     if not has_vllm():
@@ -111,7 +124,10 @@ def _parser_faults(parameters: dict[str, str]) -> list[Fault]:
 
     logging.getLogger("vllm").setLevel(logging.ERROR)  # it greets, and the report is read by people
     try:
-        vllm_flags.parse(config.engine_flags_of(parameters), None)
+        flags = config.engine_flags_of(parameters)
+        if not has_rbln():  # config.read has checked the plugin's own flags by its table
+            flags = {key: text for key, text in flags.items() if not rbln_options.is_option(key)}
+        vllm_flags.parse(flags, None)
     except ConfigError as error:
         return list(error.faults)
     return []

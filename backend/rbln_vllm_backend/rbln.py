@@ -1,20 +1,25 @@
 """What RBLN NPUs can't run, by the release of the SDK, checked before anything is loaded.
 
-Source: the RBLN SDK documentation 0.12, "Speculative Decoding" (known incompatibilities) and "Model implementations";
-the plugin vllm-rbln 0.12.0 refuses the same, later.
+Sources: the RBLN SDK documentation 0.12, "Speculative Decoding" (known incompatibilities) and "Model implementations";
+vllm-rbln 0.12.0, which refuses the same later: some of it only when the weights are loaded
+(``RBLNModelRunner.__init__`` for the methods, ``config._reject_disabled_model_impl`` for ATOM).
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rbln_vllm_backend import rbln_options
 from rbln_vllm_backend.errors import Fault
-from rbln_vllm_backend.speculation import Speculation
+from rbln_vllm_backend.speculation import DOCUMENTED, Speculation
 from rbln_vllm_backend.values import Switch
 
 _OPTIMUM = ("transformers", "optimum")
+_ATOM = "RBLN-CA"
+# Beyond the documented methods the plugin's runner has code for this one, and for those that end in "mtp".
+_UNDOCUMENTED = "dflash"
+_METHOD = "speculative_config.method"
 
 
 @dataclass
@@ -26,21 +31,53 @@ class Ruling:
     faults: list[Fault] = field(default_factory=list)
 
 
-def is_platform(chosen: str) -> bool:
-    """Whether the engine will run on RBLN NPUs: ``serving.platform`` says so, or plugin and compiler are there."""
-    if chosen != "auto":
-        return chosen == "rbln"
-    return all(importlib.util.find_spec(module) is not None for module in ("vllm_rbln", "rebel"))
-
-
-def rule(flags: Mapping[str, str], speculation: Speculation | None) -> Ruling:
-    """RBLN's rules for these engine flags and this speculation."""
+def rule(flags: Mapping[str, str], speculation: Speculation | None, npu: str | None = None) -> Ruling:
+    """RBLN's rules for these engine flags and this speculation; ``npu`` is the device's name, where it is known."""
     ruling = Ruling()
-    if speculation is not None:
+    ruling.faults += atom_faults(npu, flags, speculation)
+    if speculation is not None and not ruling.faults:
+        _method(speculation, ruling)
         _model_implementation(flags, ruling)
         _scheduling(flags, ruling)
     _adapters({**flags, **ruling.flags}, ruling)
+    ruling.faults += rbln_options.faults(flags, _implementation({**flags, **ruling.flags}))
+    _batch(flags, ruling)
     return ruling
+
+
+def atom_faults(npu: str | None, flags: Mapping[str, str], speculation: Speculation | None) -> list[Fault]:
+    """ATOM devices run the optimum implementation alone, which can't speculate."""
+    if npu is None or not npu.strip().upper().startswith(_ATOM):
+        return []
+    if speculation is not None:
+        rule = f"the NPU is {npu}, an ATOM device: it runs the optimum implementation only, which can't speculate"
+        return [Fault(_METHOD, rule, "Remove the speculation, or serve this model on a Rebel100", speculation.method)]
+    if flags.get("model_impl") == "vllm":
+        rule = f"the vllm implementation does not run on {npu}, an ATOM device"
+        return [Fault("model_impl", rule, 'Set it to "optimum"', "vllm")]
+    return []
+
+
+def _method(speculation: Speculation, ruling: Ruling) -> None:
+    name = speculation.method
+    if name in DOCUMENTED or name == _UNDOCUMENTED or name.endswith("mtp"):
+        return  # what isn't documented has its warning already
+    listed = ", ".join(DOCUMENTED)
+    rule = "vllm-rbln 0.12 has no proposer for this method, and would say so only after loading the weights"
+    ruling.faults.append(Fault(_METHOD, rule, f"Set it to one of {listed}", name))
+
+
+def _implementation(flags: Mapping[str, str]) -> str | None:
+    given = flags.get("model_impl")
+    return "optimum" if given in _OPTIMUM else given if given == "vllm" else None
+
+
+def _batch(flags: Mapping[str, str], ruling: Ruling) -> None:
+    if "max_num_seqs" not in flags:
+        ruling.notes.append(
+            "max_num_seqs is not set, and RBLN's default is 1: one request is served at a time, and the others wait. "
+            "Set it to the number of streams that should run at once."
+        )
 
 
 def _model_implementation(flags: Mapping[str, str], ruling: Ruling) -> None:

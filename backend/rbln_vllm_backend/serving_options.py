@@ -10,6 +10,7 @@ from typing import Any
 
 from rbln_vllm_backend import values
 from rbln_vllm_backend.errors import Fault
+from rbln_vllm_backend.npu_groups import GroupsRule
 from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, Number, Rule, Switch, Text
 
 PREFIX = "serving."
@@ -28,7 +29,10 @@ class ServingOptions:
     """How requests are served; each field is the parameter ``serving.<field>``."""
 
     platform: str = _option(
-        "auto", Choice(("auto", "rbln", "cpu")), "whose rules apply; auto: rbln where vllm-rbln and its compiler are"
+        "auto", Choice(("auto", "rbln", "cpu")), "where the engine runs; auto: on NPUs where vllm-rbln is installed"
+    )
+    npu_groups: tuple[tuple[int, ...], ...] | None = _option(
+        None, GroupsRule(), "NPUs of each Triton instance: numbers with commas, groups with semicolons", unset="none"
     )
     warmup: bool = _option(True, Switch(), "one short request runs through the engine before the model is ready")
     ignored_parameters: tuple[str, ...] = _option(

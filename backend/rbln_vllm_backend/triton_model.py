@@ -17,6 +17,7 @@ import triton_python_backend_utils as pb_utils
 from rbln_vllm_backend import (
     config,
     environment,
+    npu_groups,
     orphan_guard,
     terms,
     triton_io,
@@ -53,10 +54,13 @@ class TritonPythonModel:
     def _start(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
         _require_decoupled(model_config)
-        settings = config.read(config.parameters_of(model_config), Path(args["model_repository"]))
+        instance_groups = npu_groups.instance_groups_of(model_config)
+        settings = config.read(config.parameters_of(model_config), Path(args["model_repository"]), instance_groups)
+        npus = npu_groups.variables(settings.serving.npu_groups, args["model_instance_name"])
+        _log.info("The platform is %s", settings.platform)
         for note in settings.notes:
             _log.warning("%s", note)
-        environment.prepare(settings.environment)
+        environment.prepare({**settings.environment, **npus}, settings.platform)
         engine = VllmEngine(settings)
         options = settings.serving
         self._service = Service(engine, options)

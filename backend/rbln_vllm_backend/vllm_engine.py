@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from rbln_vllm_backend import vllm_detokenizer, vllm_flags, vllm_prompts, vllm_sampling
+from rbln_vllm_backend import (
+    rbln,
+    rbln_platform,
+    vllm_detokenizer,
+    vllm_flags,
+    vllm_prompts,
+    vllm_sampling,
+    vllm_stop_trimming,
+)
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.engine import Generation, Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import (
@@ -24,6 +32,7 @@ from rbln_vllm_backend.errors import (
     Unsupported,
 )
 from rbln_vllm_backend.metrics_bridge import Sample
+from rbln_vllm_backend.rbln_platform import Platform
 from rbln_vllm_backend.vllm_adapters import Adapters
 from rbln_vllm_backend.vllm_prompts import PromptRenderer
 
@@ -47,17 +56,14 @@ class VllmEngine:
 
     def start(self) -> str:
         """See ``engine.Engine.start``."""
+        _require_device(self._config)
         version = _supported_version()
-        from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
         vllm_prompts.require_template(self._config.serving.chat_template)
-        namespace = vllm_flags.parse(self._config.engine_flags, self._config.speculation)
-        arguments = AsyncEngineArgs.from_cli_args(namespace)
-        if self._config.speculation and arguments.per_request_spec_decode_metrics == "none":
-            arguments.per_request_spec_decode_metrics = "summary"
-        vllm_config = _checked_config(arguments)
+        arguments, vllm_config = configured(self._config)
         _warn_of_images(vllm_config)
+        vllm_stop_trimming.install()
         try:
             self._llm = AsyncLLM.from_vllm_config(
                 vllm_config,
@@ -160,6 +166,44 @@ class VllmEngine:
         numbers = metrics.to_dict()
         return SpeculationCounts(
             numbers["num_spec_steps"], numbers["num_draft_tokens"], numbers["num_accepted_draft_tokens"]
+        )
+
+
+def configured(config: BackendConfig) -> tuple[Any, Any]:
+    """vLLM's engine arguments and the configuration that it makes of them; reads no weights.
+
+    Raises:
+        ConfigError: a flag that vLLM's parser refuses.
+        EngineStartError: what vLLM or a plugin refuses together, or another platform than was chosen.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    arguments = AsyncEngineArgs.from_cli_args(vllm_flags.parse(config.engine_flags, config.speculation))
+    if config.speculation and arguments.per_request_spec_decode_metrics == "none":
+        arguments.per_request_spec_decode_metrics = "summary"
+    vllm_config = _checked_config(arguments)
+    _require_platform(config.platform)
+    return arguments, vllm_config
+
+
+def _require_device(config: BackendConfig) -> None:
+    """The packages of an NPU, and that it can run what is asked; before vLLM is imported."""
+    if config.platform.is_rbln:
+        rbln_platform.require_packages(config.platform)
+        npu = rbln_platform.require_npu()
+        if faults := rbln.atom_faults(npu, config.engine_flags, config.speculation):
+            raise ConfigError(faults)
+
+
+def _require_platform(platform: Platform) -> None:
+    """Never a CPU in an NPU's place: vLLM takes the CPU without a word where the plugin isn't loaded."""
+    from vllm.platforms import current_platform
+
+    name = type(current_platform).__name__
+    if platform.is_rbln != (name == "RblnPlatform"):
+        raise EngineStartError(
+            f"The platform is {platform}, but vLLM has taken {name}. See that VLLM_PLUGINS, if it is set, names "
+            f"{', '.join(rbln_platform.PLUGIN_NAMES)} for NPUs, and that VLLM_TARGET_DEVICE is not set."
         )
 
 

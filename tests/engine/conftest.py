@@ -21,7 +21,7 @@ class EngineOnALoop:
 
     def __init__(self, parameters: dict[str, str]) -> None:
         settings = config.read(parameters, Path("/"))
-        environment.prepare(settings.environment)
+        environment.prepare(settings.environment, settings.platform)
         self.engine = VllmEngine(settings)
         self.description = self.engine.start()
         self.loop = LoopThread()

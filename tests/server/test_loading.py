@@ -67,6 +67,16 @@ def test_what_needs_no_engine_is_refused_at_once(
     assert seconds < AT_ONCE_S
 
 
+def test_an_npu_asked_for_and_absent_is_never_a_cpu(empty_server: tuple[RunningServer, Path], checkpoint: Path) -> None:
+    seconds, message = load(empty_server, "npu", small_engine(checkpoint, **{"serving.platform": "rbln"}))
+    assert (
+        "serving.platform is rbln, but vllm-rbln and rebel-compiler can't be found. Install what is missing: "
+        "`pip install vllm-rbln==0.12.*`; `pip install rebel-compiler==0.12.*` from Rebellions' package index, "
+        "which needs an account."
+    ) in message
+    assert seconds < AT_ONCE_S
+
+
 def test_what_only_vllms_parser_knows_is_refused_before_any_weights(
     empty_server: tuple[RunningServer, Path], checkpoint: Path
 ) -> None:

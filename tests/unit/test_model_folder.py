@@ -30,6 +30,7 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
     text = config_text("llm", {"model": "org/name", **NGRAM, "env.HF_TOKEN": "hush", "env.X": "1"})
     assert cli.main(["check", folder_with(text, tmp_path)]) == 0
     assert capsys.readouterr().out == (
+        "platform: cpu (serving.platform is auto, and vllm-rbln is not installed)\n"
         "engine flags\n"
         "  model = org/name\n"
         "  (not checked: vLLM isn't installed here, and only its parser knows the flags)\n"
@@ -51,6 +52,7 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
         "  serving.max_request_bytes = 16777216\n"
         "  serving.max_tokens_cap = None\n"
         "  serving.metrics_interval_s = 2.0\n"
+        "  serving.npu_groups = None\n"
         "  serving.platform = auto\n"
         "  serving.warmup = True\n"
         "environment\n"

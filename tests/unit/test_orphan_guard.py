@@ -70,7 +70,8 @@ def test_a_process_whose_parent_is_already_gone_ends_itself() -> None:
 
 def test_a_user_who_chose_plugins_keeps_ours() -> None:
     program = (
-        "import os; from rbln_vllm_backend import environment as e; e.prepare({}); print(os.environ['VLLM_PLUGINS'])"
+        "import os; from rbln_vllm_backend import environment, rbln_platform; "
+        "environment.prepare({}, rbln_platform.choose('rbln')); print(os.environ['VLLM_PLUGINS'])"
     )
     environ = {**os.environ, "VLLM_PLUGINS": "rbln"}
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from model_repository import NGRAM
-from rbln_vllm_backend import config, rbln
+from rbln_vllm_backend import config
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError
 
-SPECULATIVE = {"model": "org/name", **NGRAM, "serving.platform": "rbln"}
+SPECULATIVE = {"model": "org/name", "max_num_seqs": "8", **NGRAM, "serving.platform": "rbln"}
 
 
 def read(**more: str) -> BackendConfig:
@@ -56,6 +56,10 @@ def test_without_speculation_nothing_is_changed() -> None:
         Path("/"),
     )
     assert settings.engine_flags == {"model": "org/name", "model_impl": "optimum", "async_scheduling": "true"}
+    assert settings.notes == (
+        "max_num_seqs is not set, and RBLN's default is 1: one request is served at a time, and the others wait. "
+        "Set it to the number of streams that should run at once.",
+    )
 
 
 def test_off_rbln_an_asynchronous_ngram_is_refused_before_vllm_is_loaded() -> None:
@@ -69,18 +73,60 @@ def test_off_rbln_an_asynchronous_ngram_is_refused_before_vllm_is_loaded() -> No
     assert "model_impl" not in settings.engine_flags
 
 
-@pytest.mark.parametrize(
-    ("installed", "chosen", "expected"),
-    [
-        ({"vllm_rbln", "rebel"}, "auto", True),
-        ({"vllm_rbln"}, "auto", False),
-        (set(), "auto", False),
-        (set(), "rbln", True),
-        ({"vllm_rbln", "rebel"}, "cpu", False),
-    ],
-)
-def test_the_platform_is_what_was_said_or_what_is_installed(
-    monkeypatch: pytest.MonkeyPatch, installed: set[str], chosen: str, expected: bool
-) -> None:
-    monkeypatch.setattr(rbln.importlib.util, "find_spec", lambda name: name if name in installed else None)
-    assert rbln.is_platform(chosen) is expected
+def refusal(**more: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(**more)
+    return [str(fault) for fault in caught.value.faults]
+
+
+@pytest.mark.parametrize("method", ["draft_model", "ngram_gpu", "mlp_speculator"])
+def test_a_method_without_a_proposer_is_refused_before_any_weights(method: str) -> None:
+    draft = {} if method == "ngram_gpu" else {"speculative_config.model": "org/draft"}
+    with pytest.raises(ConfigError) as caught:
+        config.read(
+            {
+                "model": "org/name",
+                "serving.platform": "rbln",
+                "speculative_config.method": method,
+                "speculative_config.num_speculative_tokens": "3",
+                **draft,
+            },
+            Path("/"),
+        )
+    assert [str(fault) for fault in caught.value.faults] == [
+        f"speculative_config.method = {method!r}: vllm-rbln 0.12 has no proposer for this method, and would say so "
+        "only after loading the weights. Set it to one of ngram, suffix, eagle, eagle3, medusa, mtp."
+    ]
+
+
+def test_dflash_passes_with_a_warning() -> None:
+    settings = config.read(
+        {
+            "model": "org/name",
+            "max_num_seqs": "8",
+            "model_impl": "vllm",
+            "serving.platform": "rbln",
+            "speculative_config.method": "dflash",
+            "speculative_config.num_speculative_tokens": "3",
+            "speculative_config.model": "org/draft",
+        },
+        Path("/"),
+    )
+    assert settings.notes == ("The speculative method dflash is not verified on RBLN NPUs.",)
+
+
+def test_an_atom_device_does_not_speculate() -> None:
+    assert refusal(**{"env.RBLN_FORCE_NPU_NAME": "RBLN-CA25"}) == [
+        "speculative_config.method = 'ngram': the NPU is RBLN-CA25, an ATOM device: it runs the optimum implementation "
+        "only, which can't speculate. Remove the speculation, or serve this model on a Rebel100."
+    ]
+
+
+def test_an_atom_device_does_not_run_the_vllm_implementation() -> None:
+    atom = {"model": "org/name", "serving.platform": "rbln", "env.RBLN_FORCE_NPU_NAME": "RBLN-CA25"}
+    with pytest.raises(ConfigError) as caught:
+        config.read({**atom, "model_impl": "vllm"}, Path("/"))
+    assert [str(fault) for fault in caught.value.faults] == [
+        "model_impl = 'vllm': the vllm implementation does not run on RBLN-CA25, an ATOM device. Set it to \"optimum\"."
+    ]
+    assert config.read({**atom, "model_impl": "optimum"}, Path("/")).engine_flags["model_impl"] == "optimum"

@@ -1,0 +1,3 @@
+"""Flags of the runtime."""
+
+RBLN_PROFILER = False

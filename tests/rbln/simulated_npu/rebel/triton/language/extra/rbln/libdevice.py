@@ -1,0 +1,1 @@
+"""Functions of the device: none is called, since no kernel runs."""

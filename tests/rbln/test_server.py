@@ -1,0 +1,135 @@
+"""Every documented method on the real RBLN plugin, through a real tritonserver: what a user of an NPU would see."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from model_repository import write_model
+from running_server import RunningServer, running
+from server.client import Answer, Stream, ask, ask_all
+from trained.text import held_out_documents
+
+from .npu_engine import METHODS, npu_engine, speculation, target_of
+
+PROMPTS = [document.prompt for document in held_out_documents(8, seed=1)]
+GREEDY = {"temperature": 0.0, "max_tokens": 96, "ignore_eos": True}
+# Two servers, since seven engines at once are too much for a small machine.
+SERVED = (("plain", "ngram", "suffix", "eagle"), ("eagle3", "medusa", "mtp"))
+METRICS_DEADLINE_S = 20.0
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@contextmanager
+def serving(names: tuple[str, ...], trained: Path, cache: Path, folder: Path) -> Iterator[RunningServer]:
+    """A server with one model for each name, which is a method or "plain"."""
+    for name in names:
+        chosen = {} if name == "plain" else speculation(name, trained)
+        write_model(folder / "models", name, npu_engine(target_of(name, trained), cache, **chosen))
+    with running(folder / "models", folder / "tritonserver.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    """The texts without speculation; the first server fills it."""
+    return []
+
+
+@pytest.fixture(scope="module", params=SERVED, ids=" ".join)
+def server(
+    request: pytest.FixtureRequest,
+    trained: Path,
+    cache: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    expected: list[str],
+) -> Iterator[RunningServer]:
+    with serving(request.param, trained, cache, tmp_path_factory.mktemp("server")) as started:
+        if "plain" in request.param:
+            expected += [answer.text for answer in ask_all(started, PROMPTS, GREEDY, model="plain")]
+        yield started
+
+
+def each_method(server: RunningServer) -> Iterator[str]:
+    names = [name for name in METHODS if (server.log.parent / "models" / name).is_dir()]
+    assert names
+    yield from names
+
+
+def numbers(answer: Answer) -> tuple[int, int, float]:
+    last = answer.last
+    return int(last["num_draft_tokens"][0]), int(last["num_accepted_tokens"][0]), float(last["acceptance_rate"][0])
+
+
+def test_eight_streams_have_the_tokens_of_no_speculation_and_their_own_numbers(
+    server: RunningServer, expected: list[str]
+) -> None:
+    for method in each_method(server):
+        answers = ask_all(server, PROMPTS, GREEDY, model=method, switches=["return_speculation"])
+        assert [answer.text for answer in answers] == expected, method
+        assert [answer.finals for answer in answers] == [1] * len(PROMPTS), method
+        assert [sum(answer.tokens) for answer in answers] == [96] * len(PROMPTS), method
+        drafted = sum(numbers(answer)[0] for answer in answers)
+        accepted = sum(numbers(answer)[1] for answer in answers)
+        assert 0 < accepted < drafted, method
+        for answer in answers:
+            draft_tokens, accepted_tokens, rate = numbers(answer)
+            assert rate == pytest.approx(accepted_tokens / draft_tokens)
+        # A step gives one token of the target's own, and what was accepted of its draft.
+        assert max(max(answer.tokens) for answer in answers) <= 4, method
+        assert sum(len(answer.tokens) for answer in answers) < 96 * len(PROMPTS), method
+
+
+def test_what_the_requests_say_is_what_the_metrics_say(server: RunningServer) -> None:
+    for method in each_method(server):
+        before = counters(server, method)
+        answers = [ask(server, prompt, GREEDY, model=method, switches=["return_speculation"]) for prompt in PROMPTS[:2]]
+        accepted = sum(numbers(answer)[1] for answer in answers)
+        drafted = sum(numbers(answer)[0] for answer in answers)
+        deadline = time.monotonic() + METRICS_DEADLINE_S
+        while True:  # the metrics are copied every two seconds
+            now = counters(server, method)
+            gained = [now[name] - before[name] for name in ("draft_tokens", "accepted_tokens")]
+            if gained == [drafted, accepted]:
+                break
+            assert time.monotonic() < deadline, f"{method}: {gained} instead of {[drafted, accepted]}"
+            time.sleep(0.2)
+        assert sum(value for name, value in now.items() if name.isdigit()) == now["accepted_tokens"], method
+
+
+def counters(server: RunningServer, model: str) -> dict[str, float]:
+    """vLLM's counters of speculation for one model, and the accepted tokens by position ("0", "1", …)."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    found = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens"), 0.0)
+    for name, labels, value in re.findall(r"^vllm:spec_decode_num_(\w+)_total\{(.*)\} (\S+)$", text, re.M):
+        if f'model="{model}"' not in labels:
+            continue
+        position = re.search(r'position=("\d+")', labels)
+        found[json.loads(position[1]) if position else name] = float(value)
+    return found
+
+
+def test_a_client_that_goes_away_leaves_the_others_alone(server: RunningServer, expected: list[str]) -> None:
+    for method in each_method(server):
+        gone = Stream(server, PROMPTS[0], {**GREEDY, "max_tokens": 400}, model=method)
+        gone.first_piece()
+        gone.cancel()
+        answers = ask_all(server, PROMPTS[1:4], GREEDY, model=method)
+        assert [answer.text for answer in answers] == expected[1:4], method
+
+
+def test_the_log_says_simulation_platform_and_device(server: RunningServer) -> None:
+    log = server.log_text()
+    assert "This is a SIMULATED RBLN NPU" in log
+    assert "The platform is rbln (serving.platform is rbln)" in log
+    for method in each_method(server):
+        assert f"speculation {method}, context 512 tokens, at most 8 sequences at once" in log
