@@ -6,8 +6,7 @@ PYENV_PYTHONS := $(subst $() $(),:,$(wildcard $(HOME)/.pyenv/versions/3.1[03].*/
 
 .DEFAULT_GOAL := help
 # None of the targets is a file.
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/.PHONY: help environment development demo serve test test-unit test-pythons test-engine test-server fuzz speculation-report speculation-speed lint format
-/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell grep -oE '^[a-z-]+:' $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-18s %s\n", $$1, $$2}'
