@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,6 +75,13 @@ def test_bad_input_is_400_with_the_message(server: RunningServer) -> None:
         rule,
     )
     assert infer_http(server, "llm_unary", asking("hi", GREEDY))
+
+
+def test_a_timeout_is_handed_on_and_ends_in_503(server: RunningServer) -> None:
+    for more in ({"timeout": 200_000}, {"parameters": {"timeout": 200_000}}):
+        status, message = refused(infer_http, server, "plain_unary", asking("slow", LONG), **more)
+        assert status == "503"
+        assert re.fullmatch(r"The request's 0\.2 s are over, after \d+ new tokens\.", message)
 
 
 def test_a_stream_is_refused(server: RunningServer) -> None:
