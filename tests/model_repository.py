@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MODEL_FILE = ROOT / "model_repository" / "llm" / "1" / "model.py"
+MODEL_FILES = {name: ROOT / "model_repository" / name / "1" / "model.py" for name in ("llm", "llm_unary")}
 
 NGRAM = {
     "speculative_config.method": "ngram",
@@ -31,13 +31,25 @@ def small_engine(checkpoint: Path, **more: str) -> dict[str, str]:
     }
 
 
-def write_model(repository: Path, name: str, parameters: Mapping[str, str], further: str = "") -> Path:
-    """One model folder; ``further`` is text of config.pbtxt beyond the parameters."""
+def write_model(
+    repository: Path, name: str, parameters: Mapping[str, str], further: str = "", kind: str = "llm"
+) -> Path:
+    """One model folder, its model.py that of a ``kind``; ``further`` is text of config.pbtxt beyond the parameters."""
     folder = repository / name
     (folder / "1").mkdir(parents=True, exist_ok=True)
-    shutil.copy(MODEL_FILE, folder / "1" / "model.py")
+    shutil.copy(MODEL_FILES[kind], folder / "1" / "model.py")
     (folder / "config.pbtxt").write_text(config_text(name, parameters) + further)
     return folder
+
+
+def write_unary_model(repository: Path, name: str, target: str, **more: str) -> Path:
+    """A folder of the unary model in front of ``target``."""
+    return write_model(repository, name, {"serving.target_model": target, **more}, kind="llm_unary")
+
+
+def copy_example(repository: Path, name: str) -> None:
+    """One of the examples that are model folders."""
+    shutil.copytree(ROOT / "examples" / name, repository / name)
 
 
 def config_text(name: str, parameters: Mapping[str, str]) -> str:

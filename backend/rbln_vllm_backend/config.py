@@ -59,6 +59,11 @@ def parameters_of(model_config: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value.get("string_value", "")) for key, value in parameters.items()}
 
 
+def is_tritons_own(key: str) -> bool:
+    """Whether a parameter is one of Triton's, in capitals, which is left alone."""
+    return _TRITONS_OWN.fullmatch(key) is not None
+
+
 def read(
     parameters: Mapping[str, str], folder: Path, instance_groups: Sequence[Mapping[str, Any]] = ()
 ) -> BackendConfig:
@@ -72,7 +77,7 @@ def read(
     Raises:
         ConfigError: with everything that is wrong.
     """
-    ours = {key: text for key, text in parameters.items() if not _TRITONS_OWN.fullmatch(key)}
+    ours = {key: text for key, text in parameters.items() if not is_tritons_own(key)}
     named = _starting_with(adapters.PREFIX, ours)
     options = {key: text for key, text in _starting_with(serving_options.PREFIX, ours).items() if key not in named}
     serving, serving_faults = serving_options.read(options, folder)
@@ -141,7 +146,7 @@ def engine_flags_of(parameters: Mapping[str, str]) -> dict[str, str]:
         for key, text in parameters.items()
         if not key.startswith((serving_options.PREFIX, ENV_PREFIX))
         and not speculation.is_speculative(key)
-        and not _TRITONS_OWN.fullmatch(key)
+        and not is_tritons_own(key)
     }
 
 

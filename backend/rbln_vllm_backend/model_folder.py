@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import adapters, config, npu_groups, rbln_options, wire
+from rbln_vllm_backend import adapters, config, npu_groups, rbln_options, unary_options, wire
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError, Fault
+from rbln_vllm_backend.unary_options import UnaryOptions
 
 _FILE = "config.pbtxt"
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
@@ -41,7 +42,11 @@ class ModelFolder:
                 [Fault(str(self._file), f"not a model configuration ({error})", "Mend the file")]
             ) from error
 
-    def check(self) -> BackendConfig:
+    def is_unary(self) -> bool:
+        """Whether the folder's model.py is that of the unary model."""
+        return any("triton_unary_model" in file.read_text(errors="replace") for file in self._folder.glob("*/model.py"))
+
+    def check(self) -> BackendConfig | UnaryOptions:
         """Everything that can be known without an engine, vLLM's own parser included where vLLM is installed.
 
         Raises:
@@ -49,6 +54,8 @@ class ModelFolder:
         """
         message = self.read()
         parameters = {key: value.string_value for key, value in message.parameters.items()}
+        if self.is_unary():
+            return unary_options.read(parameters)
         try:
             settings, faults = config.read(parameters, self._folder, _instance_groups(message)), []
         except ConfigError as error:
@@ -67,9 +74,9 @@ class ModelFolder:
         message.name = message.name or self._folder.name
         message.backend = message.backend or "python"
         message.max_batch_size = 0
-        message.model_transaction_policy.decoupled = True
+        message.model_transaction_policy.decoupled = not self.is_unary()
         _complete(message, "input", wire.INPUTS, optional=True)
-        _complete(message, "output", wire.OUTPUTS, optional=False)
+        _complete(message, "output", wire.UNARY_OUTPUTS if self.is_unary() else wire.OUTPUTS, optional=False)
         return str(text_format.MessageToString(message))
 
 
@@ -90,8 +97,12 @@ def has_rbln() -> bool:
     return importlib.util.find_spec("vllm_rbln") is not None
 
 
-def report(settings: BackendConfig) -> Iterator[str]:
-    """What the engine would get, a line at a time."""
+def report(settings: BackendConfig | UnaryOptions) -> Iterator[str]:
+    """What the engine, or the unary model, would get, a line at a time."""
+    if isinstance(settings, UnaryOptions):
+        yield "serving options"
+        yield from _rows({f"serving.{name}": value for name, value in vars(settings).items()})
+        return
     yield f"platform: {settings.platform}"
     yield "engine flags"
     yield from _rows(settings.engine_flags)
@@ -110,9 +121,20 @@ def report(settings: BackendConfig) -> Iterator[str]:
 
 def _rows(values: Mapping[str, object]) -> Iterator[str]:
     for name in sorted(values):
-        yield f"  {name} = {values[name]}"
+        yield f"  {name} = {_spelled(values[name])}"
     if not values:
         yield "  none"
+
+
+def _spelled(value: object) -> str:
+    """The value as config.pbtxt would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "(not set)" if value is None else str(value)
 
 
 def _masked(name: str, value: str) -> str:

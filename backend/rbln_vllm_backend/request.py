@@ -46,6 +46,27 @@ class Request:
         return int(self.sampling.get("n", 1))
 
 
+@dataclass(frozen=True)
+class Cancellation:
+    """Instead of a prompt: the open request with this id is to end."""
+
+    name: str
+
+
+def cancellation(tensors: Tensors) -> Cancellation | None:
+    """The cancellation that a request is, if it is one.
+
+    Raises:
+        InvalidRequest: it has a prompt too.
+    """
+    name = inputs.text(tensors, "cancel_request_id")
+    if name is None:
+        return None
+    if any(prompt in tensors for prompt in ("text_input", "messages", "input_ids")):
+        raise InvalidRequest("cancel_request_id: a request that cancels another one has no prompt of its own.")
+    return Cancellation(name)
+
+
 def read(
     tensors: Tensors, parameters: Mapping[str, object], client_id: str, terms: Terms, timeout_us: int = 0
 ) -> Request:

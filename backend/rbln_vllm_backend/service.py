@@ -10,7 +10,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from rbln_vllm_backend.engine import Engine, Generation, Step
+from rbln_vllm_backend.cancel_names import CancelNames
+from rbln_vllm_backend.engine import Engine, Generation, Piece, Step
 from rbln_vllm_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -39,6 +40,8 @@ class _Open:
     """A request between its acceptance and its FINAL; belongs to the loop."""
 
     stream: ResponseStream
+    request: Request
+    call_id: str | None  # of a unary call
     task: asyncio.Task[None] | None = None
     reason: RequestError | None = None
     deadline: asyncio.TimerHandle | None = None
@@ -57,6 +60,7 @@ class Service:
         self._loop = LoopThread()
         self._outbox = Outbox()
         self._open: dict[str, _Open] = {}
+        self._names = CancelNames(options.allow_cancel_by_id)
         self._stopping = False
         self.accepted = 0  # requests taken over since the start
 
@@ -75,10 +79,10 @@ class Service:
             self.stop()
             raise
 
-    def accept(self, request: Request, reply: Reply) -> None:
+    def accept(self, request: Request, reply: Reply, call_id: str | None = None) -> None:
         """Takes a request over; whatever happens, its reply gets exactly one FINAL. Never blocks, never raises.
 
-        Refused with UNAVAILABLE above ``serving.max_inflight_requests``.
+        ``call_id`` is the private id of a unary call. Refused with UNAVAILABLE above ``serving.max_inflight_requests``.
         """
         request_id = uuid.uuid4().hex
         stream = self._outbox.open(reply, request_id, self.cancel)
@@ -91,8 +95,8 @@ class Service:
             )
         else:
             self.accepted += 1
-            self._open[request_id] = _Open(stream)
-            self._loop.call(self._begin, request_id, request)
+            self._open[request_id] = _Open(stream, request, call_id)
+            self._loop.call(self._begin, request_id)
 
     def ask_clients(self) -> int:
         """Looks after every open request, and cancels those whose client has gone. Returns how many are open."""
@@ -104,6 +108,11 @@ class Service:
     def cancel(self, request_id: str) -> None:
         """Aborts a request in the engine; its reply gets CANCELLED. From any thread; unknown ids do nothing."""
         self._loop.call(self._end, request_id, Cancelled(_CANCELLED))
+
+    def cancel_named(self, name: str, reply: Reply) -> None:
+        """Cancels the requests that a client's id, or a private one, names; replies with their number, as text."""
+        stream = self._outbox.open(reply, uuid.uuid4().hex, self.cancel)
+        self._loop.call(self._cancel_named, name, stream)
 
     def end_all(self) -> None:
         """Aborts every open request; each reply gets UNAVAILABLE. From any thread."""
@@ -117,8 +126,10 @@ class Service:
         self._loop.stop()
         self._outbox.stop()
 
-    def _begin(self, request_id: str, request: Request) -> None:
+    def _begin(self, request_id: str) -> None:
         opened = self._open[request_id]
+        request = opened.request
+        self._names.add(request_id, opened.call_id, request.client_id)
         # A deadline tells how far the answer came, so a unary one is then collected from its steps.
         stepwise = request.stream or request.timeout_s is not None
         generation = Generation(
@@ -157,11 +168,22 @@ class Service:
         opened = self._open.pop(request_id)
         if opened.deadline is not None:
             opened.deadline.cancel()
+        self._names.remove(request_id, opened.call_id, opened.request.client_id)
         error = opened.reason or (Cancelled(_CANCELLED) if task.cancelled() else task.exception())
         if error is not None and not isinstance(error, RequestError):
             _log.error("Request %s failed inside the backend", request_id, exc_info=error)
         # A stream whose last step was pushed takes no failure any more.
         opened.stream.fail(as_request_error(error or RuntimeError("no last step"), request_id))
+
+    def _cancel_named(self, name: str, stream: ResponseStream) -> None:
+        try:
+            request_ids = self._names.find(name)
+        except RequestError as error:
+            stream.fail(error)
+            return
+        for request_id in request_ids:
+            self._end(request_id, Cancelled(_CANCELLED))
+        stream.push(Step((Piece(0, str(len(request_ids)), 0),), num_input_tokens=0, finished=True))
 
     def _end(self, request_id: str, reason: RequestError) -> None:
         opened = self._open.get(request_id)

@@ -11,28 +11,29 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import request as requests
+from rbln_vllm_backend import unary_call
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError
-from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.request import Cancellation, Request
 from rbln_vllm_backend.terms import Terms
-from rbln_vllm_backend.wire import INPUTS, OUTPUTS
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
 
 _LONGEST_MESSAGE = 1000  # vLLM's messages may quote a whole request
-_FINAL = 1  # TRITONSERVER_RESPONSE_COMPLETE_FINAL; pb_utils fills its own constant only inside the stub
+FINAL = 1  # TRITONSERVER_RESPONSE_COMPLETEFINAL; pb_utils fills its own constant only inside the stub
 
 
-def complete(model_config: Any) -> None:
-    """Adds what every model of this backend has: inputs, outputs, decoupled, no batching."""
+def complete(model_config: Any, decoupled: bool = True) -> None:
+    """Adds what every model of this backend has: inputs, outputs, no batching, and decoupled but for the unary one."""
     for tensor in INPUTS:
         model_config.add_input(tensor.as_triton(optional=True))
-    for tensor in OUTPUTS:
+    for tensor in OUTPUTS if decoupled else UNARY_OUTPUTS:
         model_config.add_output(tensor.as_triton())
-    model_config.set_model_transaction_policy({"decoupled": True})
+    model_config.set_model_transaction_policy({"decoupled": decoupled})
     model_config.set_max_batch_size(0)
 
 
-def decode(triton_request: Any, terms: Terms) -> Request:
-    """One request of Triton's as ours.
+def decode(triton_request: Any, parameters: Mapping[str, object], terms: Terms) -> Request | Cancellation:
+    """One request of Triton's as ours; ``parameters`` are the client's.
 
     Raises:
         RequestError: the client's fault, with the field's name.
@@ -40,9 +41,10 @@ def decode(triton_request: Any, terms: Terms) -> Request:
     tensors = {}
     for tensor in triton_request.inputs():
         tensors[tensor.name()] = _elements(tensor)
-    return requests.read(
-        tensors, _parameters(triton_request), triton_request.request_id(), terms, triton_request.timeout()
-    )
+    cancellation = requests.cancellation(tensors)
+    if cancellation is not None:
+        return cancellation
+    return requests.read(tensors, parameters, triton_request.request_id(), terms, triton_request.timeout())
 
 
 def _elements(tensor: Any) -> list[object]:
@@ -53,7 +55,8 @@ def _elements(tensor: Any) -> list[object]:
     return elements
 
 
-def _parameters(triton_request: Any) -> Mapping[str, object]:
+def parameters_of(triton_request: Any) -> Mapping[str, object]:
+    """The request parameters: scalars by name."""
     text = triton_request.parameters()
     # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
     parameters: dict[str, object] = json.loads(text) if text else {}
@@ -63,20 +66,32 @@ def _parameters(triton_request: Any) -> Mapping[str, object]:
 def error_of(error: RequestError) -> Any:
     """Triton's error object, with the code that ``error`` names."""
     code = getattr(pb_utils.TritonError, error.code, pb_utils.TritonError.INTERNAL)
-    text = str(error)
-    return pb_utils.TritonError(text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…", code)
+    return pb_utils.TritonError(_cut(str(error)), code)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
 
 
 class TritonReply:
-    """One client's answer over Triton's response sender. Implements ``stream.Reply``."""
+    """One client's answer over Triton's response sender. Implements ``stream.Reply``.
 
-    def __init__(self, triton_request: Any) -> None:
+    ``is_call``: the unary model asks, and is answered as ``unary_call`` says.
+    """
+
+    def __init__(self, triton_request: Any, is_call: bool = False) -> None:
+        self._is_call = is_call
         self._sender = triton_request.get_response_sender()
         self._asked: frozenset[str] = frozenset()
         self._prefix = ""
         self._indexed = False
         self._num_output_tokens = 0
         self._speculation: SpeculationCounts | None = SpeculationCounts(configured=False)
+
+    def acknowledge(self) -> None:
+        """The empty response that frees the server's thread, if the unary model asks."""
+        if self._is_call:
+            self._sender.send(pb_utils.InferenceResponse(output_tensors=[]))
 
     def expect(self, request: Request) -> None:
         """Says what the client asked for; before that only ``fail`` may be called."""
@@ -87,11 +102,15 @@ class TritonReply:
     def send(self, step: Step) -> None:
         """See ``stream.Reply.send``."""
         response = pb_utils.InferenceResponse(output_tensors=self._tensors(step))
-        self._sender.send(response, flags=_FINAL if step.finished else 0)
+        self._sender.send(response, flags=FINAL if step.finished else 0)
 
     def fail(self, error: RequestError) -> None:
         """See ``stream.Reply.fail``."""
-        self._sender.send(pb_utils.InferenceResponse(error=error_of(error)), flags=_FINAL)
+        if self._is_call:
+            response = pb_utils.InferenceResponse([_bytes(unary_call.ERROR, [_cut(unary_call.told(error))])])
+        else:
+            response = pb_utils.InferenceResponse(error=error_of(error))
+        self._sender.send(response, flags=FINAL)
 
     def is_cancelled(self) -> bool:
         """See ``stream.Reply.is_cancelled``."""

@@ -24,9 +24,11 @@ from rbln_vllm_backend import (
     triton_log,
     triton_metrics,
     triton_readiness,
+    unary_call,
 )
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
+from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.vllm_engine import VllmEngine
 from rbln_vllm_backend.watch import Watch
@@ -95,17 +97,26 @@ class TritonPythonModel:
     def execute(self, requests: Sequence[Any]) -> None:
         """Decodes each request and hands it over; answers go through its response sender."""
         for request in requests:
-            reply = triton_io.TritonReply(request)
+            call = unary_call.read(triton_io.parameters_of(request))
+            reply = triton_io.TritonReply(request, is_call=call.id is not None)
             try:
-                decoded = triton_io.decode(request, self._terms)
-                reply.expect(decoded)
+                reply.acknowledge()
+                self._hand_over(request, call, reply)
             except Exception as error:
                 request_id = uuid.uuid4().hex
                 if not isinstance(error, BackendError):
                     _log.exception("Request %s could not be decoded", request_id)
                 reply.fail(as_request_error(error, request_id))
-            else:
-                self._service.accept(decoded, reply)
+
+    def _hand_over(self, request: Any, call: unary_call.Call, reply: triton_io.TritonReply) -> None:
+        decoded = triton_io.decode(request, call.parameters, self._terms)
+        if isinstance(decoded, Cancellation):
+            self._service.cancel_named(decoded.name, reply)
+            return
+        if call.id is not None:
+            unary_call.require_unary(decoded.stream)
+        reply.expect(decoded)
+        self._service.accept(decoded, reply, call.id)
 
     def finalize(self) -> None:
         """Stops everything; Triton calls it after the last open request has ended."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import triton_python_backend_utils as pb_utils
 
+_NO_OUTPUT = "is this model served?"
 _NOT_READY = "not ready"  # in what the server says of a model that is going, and of itself when it stops
+
+_NO_SUCH_OUTPUT = "no_such_output"
 
 
 def is_served(model_name: str, model_version: int) -> bool:
@@ -12,12 +15,13 @@ def is_served(model_name: str, model_version: int) -> bool:
 
     The obvious question, ``pb_utils.is_model_ready``, must not be put to a server that may be stopping: it then fails,
     and the stub of Triton 24.10 reads the failure's text after the server has freed it, which ends it with SIGSEGV and
-    leaves its streams open for ever. It also keeps the interpreter's lock while it waits. A call of a decoupled model
-    without ``decoupled=True`` is refused before anything is run; its text tells the same, and is kept until it is read.
+    leaves its streams open for ever. It also keeps the interpreter's lock while it waits. A call of the model that asks
+    for an output which it doesn't have is refused before anything is run; the text of that refusal tells the same, and
+    is kept until it is read.
     """
     try:
         refusal = pb_utils.InferenceRequest(
-            model_name=model_name, model_version=model_version, requested_output_names=["text_output"], inputs=[]
+            model_name=model_name, model_version=model_version, requested_output_names=[_NO_OUTPUT], inputs=[]
         ).exec()
     except Exception:  # too early or too late for such a call: nothing is known
         return True

@@ -10,10 +10,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from rbln_vllm_backend.service import Service
+from typing import Protocol
 
 _log = logging.getLogger(__name__)
+
+
+class Watched(Protocol):
+    """What has clients: the service, or the unary model's door."""
+
+    @property
+    def accepted(self) -> int:
+        """Requests taken over since the start."""
+
+    def ask_clients(self) -> int:
+        """Looks after every open request, and cancels those whose client has gone. Returns how many are open."""
+
+    def end_all(self) -> None:
+        """Ends every open request with UNAVAILABLE; may be called again while some stay open."""
 
 
 class Watch:
@@ -27,7 +40,7 @@ class Watch:
 
     def __init__(
         self,
-        service: Service,
+        service: Watched,
         is_served: Callable[[], bool],
         interval_s: float,
         drain_timeout_s: float,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rbln_vllm_backend import unary_call
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -46,10 +48,12 @@ INPUTS = (
     *(Tensor(name, "TYPE_BOOL", (1,)) for name in RETURN_SWITCHES),
     Tensor("priority", "TYPE_INT32", (1,)),
     Tensor("timeout_s", "TYPE_FP32", (1,)),
+    Tensor("cancel_request_id", "TYPE_STRING", (1,)),
     Tensor("embedding_request", "TYPE_STRING", (1,)),
 )
 
-OUTPUTS = (
+# Of the unary model.
+UNARY_OUTPUTS = (
     Tensor("text_output", "TYPE_STRING", (-1,)),
     Tensor("sequence_index", "TYPE_UINT32", (-1,)),
     Tensor("finish_reason", "TYPE_STRING", (-1,)),
@@ -67,3 +71,6 @@ OUTPUTS = (
     Tensor("acceptance_rate", "TYPE_FP32", (-1,)),
     Tensor("mean_acceptance_length", "TYPE_FP32", (-1,)),
 )
+
+# The last one is for the unary model alone: see ``unary_call``.
+OUTPUTS = (*UNARY_OUTPUTS, Tensor(unary_call.ERROR, "TYPE_STRING", (-1,)))

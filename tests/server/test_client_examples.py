@@ -22,9 +22,9 @@ from running_server import RunningServer, free_ports
 FOLDER = Path(__file__).parents[2] / "client_examples"
 EXAMPLES = sorted(path.name for path in FOLDER.iterdir() if path.is_file())
 # Those that take a prompt and --temperature; chat, structured output and side by side have tests of their own.
-PYTHON_EXAMPLES = ["grpc_asyncio.py", "grpc_stream.py", "http_generate.py", "http_generate_stream.py"]
+PYTHON_EXAMPLES = ["grpc_asyncio.py", "grpc_stream.py", "http_generate.py", "http_generate_stream.py", "http_infer.py"]
 OTHER_EXAMPLES = ["curl.sh", "grpc_chat.py", "grpc_side_by_side.py", "http_structured.py"]
-ONE_PROMPT = ["grpc_stream.py", "http_generate.py", "http_generate_stream.py"]
+ONE_PROMPT = ["grpc_stream.py", "http_generate.py", "http_generate_stream.py", "http_infer.py"]
 
 PROMPT = "The quick brown fox jumps over 게으른 개."
 MAX_TOKENS = 48

@@ -31,7 +31,7 @@ def run(server: RunningServer, text: str) -> str:
     return output
 
 
-@pytest.mark.parametrize("text", calls("README.md"), ids=["curl", "tritonclient"])
+@pytest.mark.parametrize("text", calls("README.md"), ids=["curl", "stream", "infer"])
 def test_the_readmes_calls_are_answered(server: RunningServer, text: str) -> None:
     output = run(server, text)
     if text.startswith("curl"):
@@ -40,9 +40,13 @@ def test_the_readmes_calls_are_answered(server: RunningServer, text: str) -> Non
     assert len(output) > 10
 
 
-@pytest.mark.parametrize("text", calls("docs/client-protocol.md"), ids=["curl"])
+@pytest.mark.parametrize("text", calls("docs/client-protocol.md"), ids=["curl", "infer"])
 def test_the_protocols_calls_are_answered(server: RunningServer, text: str) -> None:
     output = run(server, text)
+    if not text.startswith("curl"):
+        assert output.startswith("The capital of France is")
+        assert output.splitlines()[-1] == "400 max_tokens = 0: must be an integer from 1 to 2147483647."
+        return
     assert output.count('"text_output":"') == text.count("curl")
     assert '"finish_reason":"' in output
     assert re.search('"text_output":"(yes|no)"', output)

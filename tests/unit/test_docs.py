@@ -6,8 +6,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from rbln_vllm_backend import sampling, speculation, structured_outputs
 from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.unary_options import UnaryOptions
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +35,12 @@ def in_words(default: object, unset: str) -> str:
     return f"`{str(default).lower().removesuffix('.0')}`"
 
 
-def test_every_serving_option_is_documented_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `serving\.(\w+)` \| ([^|]+) \|", section(PARAMETERS, "Options of this backend"), re.M))
-    options = ServingOptions()
+@pytest.mark.parametrize(
+    ("title", "kind"), [("Options of this backend", ServingOptions), ("The unary model", UnaryOptions)]
+)
+def test_every_serving_option_is_documented_with_its_default(title: str, kind: type) -> None:
+    rows = dict(re.findall(r"^\| `serving\.(\w+)` \| ([^|]+) \|", section(PARAMETERS, title), re.M))
+    options = kind()
     shown = {item.name: in_words(getattr(options, item.name), item.metadata["unset"]) for item in fields(options)}
     assert rows == shown
 

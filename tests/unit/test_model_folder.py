@@ -10,7 +10,7 @@ from tritonclient.grpc import model_config_pb2
 
 from model_repository import NGRAM, config_text
 from rbln_vllm_backend import cli, model_folder
-from rbln_vllm_backend.wire import INPUTS, OUTPUTS
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,21 +40,22 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
         "  prompt_lookup_max = 3\n"
         "  prompt_lookup_min = 1\n"
         "serving options\n"
+        "  serving.allow_cancel_by_id = false\n"
         "  serving.cancel_poll_interval_s = 0.1\n"
-        "  serving.chat_template = None\n"
+        "  serving.chat_template = (not set)\n"
         "  serving.default_chat_template_kwargs = {}\n"
-        "  serving.default_timeout_s = None\n"
-        "  serving.drain_timeout_s = 20.0\n"
-        "  serving.ignored_parameters = ('id',)\n"
-        "  serving.max_inflight_requests = None\n"
+        "  serving.default_timeout_s = (not set)\n"
+        "  serving.drain_timeout_s = 20\n"
+        "  serving.ignored_parameters = id\n"
+        "  serving.max_inflight_requests = (not set)\n"
         "  serving.max_n = 16\n"
-        "  serving.max_prompt_tokens = None\n"
+        "  serving.max_prompt_tokens = (not set)\n"
         "  serving.max_request_bytes = 16777216\n"
-        "  serving.max_tokens_cap = None\n"
-        "  serving.metrics_interval_s = 2.0\n"
-        "  serving.npu_groups = None\n"
+        "  serving.max_tokens_cap = (not set)\n"
+        "  serving.metrics_interval_s = 2\n"
+        "  serving.npu_groups = (not set)\n"
         "  serving.platform = auto\n"
-        "  serving.warmup = True\n"
+        "  serving.warmup = true\n"
         "environment\n"
         "  HF_TOKEN = (hidden)\n"
         "  X = 1\n"
@@ -92,6 +93,23 @@ def test_the_full_config_is_complete_and_keeps_what_was_there(
     assert [tensor.name for tensor in message.output] == [tensor.name for tensor in OUTPUTS]
     assert message.model_transaction_policy.decoupled
     assert message.parameters["model"].string_value == "org/name"
+
+
+def test_the_unary_model_is_checked_by_its_own_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(ROOT / "model_repository" / "llm_unary")
+    assert cli.main(["check", folder]) == 0
+    assert capsys.readouterr().out == (
+        "serving options\n"
+        "  serving.cancel_poll_interval_s = 0.1\n"
+        "  serving.drain_timeout_s = 20\n"
+        "  serving.max_inflight_requests = 1024\n"
+        "  serving.target_model = llm\n"
+    )
+    assert cli.main(["check", "--full-config", folder]) == 0
+    message = text_format.Parse(capsys.readouterr().out, model_config_pb2.ModelConfig())
+    assert {tensor.name for tensor in message.input} == {tensor.name for tensor in INPUTS}
+    assert [tensor.name for tensor in message.output] == [tensor.name for tensor in UNARY_OUTPUTS]
+    assert not message.model_transaction_policy.decoupled
 
 
 def test_the_committed_model_is_short_and_speculates_with_flat_keys() -> None:

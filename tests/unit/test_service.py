@@ -102,6 +102,29 @@ def test_a_cancelled_request_is_aborted_and_answered() -> None:
     assert reply.finals == 1
 
 
+def test_a_request_is_cancelled_by_its_private_id_or_by_the_clients() -> None:
+    for name, allowed in (("secret", False), ("mine", True)):
+        with serving({}, replace(COLD, allow_cancel_by_id=allowed)) as (service, engine):
+            reply, other, answer = RecordingReply(), ask(service, "other"), RecordingReply()
+            service.accept(replace(asking("waits"), client_id="mine"), reply, "secret")
+            until(lambda: len(engine.seen) == 2)
+            service.cancel_named(name, answer)
+            assert reply.final.wait(DEADLINE_S)
+            assert answer.final.wait(DEADLINE_S)
+            assert (engine.aborted, other.finals) == (["waits"], 0)
+        assert [error.code for error in reply.errors] == ["CANCELLED"]
+        assert (answer.text, answer.tokens, answer.finals) == ("1", 0, 1)
+
+
+def test_cancelling_what_is_not_open_is_an_error() -> None:
+    for allowed, code in ((False, "UNSUPPORTED"), (True, "NOT_FOUND")):
+        with serving({}, replace(COLD, allow_cancel_by_id=allowed)) as (service, _):
+            answer = RecordingReply()
+            service.cancel_named("nobody", answer)
+            assert answer.final.wait(DEADLINE_S)
+        assert [error.code for error in answer.errors] == [code]
+
+
 def test_a_request_that_is_cancelled_at_once_is_answered_too() -> None:
     with serving({}) as (service, _):
         reply = ask(service, "waits")

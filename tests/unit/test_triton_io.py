@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,28 +11,15 @@ import pytest
 
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError, Unavailable
-from rbln_vllm_backend.request import Request
+from rbln_vllm_backend.request import Cancellation, Request
 from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, RETURN_SWITCHES
 
-INSIDE_TRITON = Path(__file__).parents[1] / "fakes" / "inside_triton"
 FINAL = 1
 
 
-@pytest.fixture(autouse=True)
-def _inside_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(INSIDE_TRITON))
-
-
 @pytest.fixture
-def pb() -> Any:
-    import triton_python_backend_utils
-
-    return triton_python_backend_utils
-
-
-@pytest.fixture
-def io() -> Any:
+def io(pb: Any) -> Any:
     from rbln_vllm_backend import triton_io
 
     return triton_io
@@ -163,10 +149,39 @@ def test_an_error_carries_its_code_and_final(pb: Any, io: Any) -> None:
         assert (response.error().message(), response.error().code(), flags) == (str(error), code, FINAL)
 
 
+def test_a_call_of_the_unary_model_is_acknowledged_and_told_errors_in_an_output(pb: Any, io: Any) -> None:
+    request = pb.InferenceRequest([])
+    reply = io.TritonReply(request, is_call=True)
+    reply.acknowledge()
+    reply.fail(InvalidRequest("no"))
+    (first, first_flags), (last, last_flags) = request.sender.sent
+    assert (first.output_tensors(), first.error(), first_flags) == ([], None, 0)
+    assert (last.error(), last_flags) == (None, FINAL)
+    assert [(tensor.name(), tensor.as_numpy().tolist()) for tensor in last.output_tensors()] == [
+        ("call_error", [b"INVALID_ARG: no"])
+    ]
+
+
+def test_a_clients_own_request_is_not_acknowledged(pb: Any, io: Any) -> None:
+    request = pb.InferenceRequest([])
+    io.TritonReply(request).acknowledge()
+    assert request.sender.sent == []
+
+
+def test_a_request_may_be_a_cancellation(pb: Any, io: Any) -> None:
+    name = pb.Tensor("cancel_request_id", np.array([b"7"], dtype=np.object_))
+    assert io.decode(pb.InferenceRequest([name]), {}, Terms()) == Cancellation("7")
+    prompt = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
+    with pytest.raises(InvalidRequest) as caught:
+        io.decode(pb.InferenceRequest([name, prompt]), {}, Terms())
+    assert str(caught.value) == "cancel_request_id: a request that cancels another one has no prompt of its own."
+
+
 def test_nan_in_the_request_parameters_is_the_clients_fault(pb: Any, io: Any) -> None:
     text = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
+    request = pb.InferenceRequest([text], parameters='{"temperature": NaN}')
     with pytest.raises(InvalidRequest, match="temperature = nan: must be a number from 0 to 2"):
-        io.decode(pb.InferenceRequest([text], parameters='{"temperature": NaN}'), Terms())
+        io.decode(request, io.parameters_of(request), Terms())
 
 
 def test_a_message_is_never_as_long_as_a_request(pb: Any, io: Any) -> None:
@@ -183,20 +198,20 @@ def test_a_request_is_decoded_from_tensors_and_parameters(pb: Any, io: Any) -> N
         parameters='{"max_tokens": 4, "id": "x"}',
         request_id="7",
     )
-    assert io.decode(request, Terms()) == Request(
+    assert io.decode(request, io.parameters_of(request), Terms()) == Request(
         "hi", True, {"max_tokens": 4}, frozenset({"return_speculation"}), "", "7"
     )
 
 
 def test_the_servers_timeout_is_the_requests_deadline(pb: Any, io: Any) -> None:
     text = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
-    assert io.decode(pb.InferenceRequest([text], timeout_us=1_500_000), Terms()).timeout_s == 1.5
+    assert io.decode(pb.InferenceRequest([text], timeout=1_500_000), {}, Terms()).timeout_s == 1.5
 
 
 def test_a_tensor_that_cannot_be_read_is_named(pb: Any, io: Any) -> None:
     request = pb.InferenceRequest([pb.Tensor("text_input", ValueError("unexpected end"))])
     with pytest.raises(InvalidRequest, match=r"text_input: the tensor can't be decoded \(unexpected end\)\."):
-        io.decode(request, Terms())
+        io.decode(request, {}, Terms())
 
 
 def test_every_switch_is_an_input_and_every_output_has_a_shape() -> None:

@@ -13,6 +13,7 @@ INSIDE_TRITON = Path(__file__).parents[1] / "fakes" / "inside_triton"
 @pytest.mark.parametrize(
     ("refusal", "served"),
     [
+        ("unexpected inference output '…' for model 'llm_unary'", True),
         ("Model llm is using the decoupled. The current BLS request call doesn't support models using …", True),
         ("Failed for execute the inference request. Model 'llm' is not ready.", False),
         ("Server not ready", False),
@@ -20,7 +21,7 @@ INSIDE_TRITON = Path(__file__).parents[1] / "fakes" / "inside_triton"
         (None, True),
         (Exception("BLS is only supported during the 'execute' function."), True),
     ],
-    ids=["ready", "unloading", "stopping", "unknown", "answered", "too late"],
+    ids=["ready, unary", "ready", "unloading", "stopping", "unknown", "answered", "too late"],
 )
 def test_only_a_refusal_for_want_of_readiness_says_that_the_model_is_going(
     monkeypatch: pytest.MonkeyPatch, refusal: str | Exception | None, served: bool

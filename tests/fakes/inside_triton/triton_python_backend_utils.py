@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 
@@ -64,27 +65,36 @@ class ResponseSender:
 
 
 class InferenceRequest:
-    """What ``execute`` is given, and what a call of another model is made of; ``answers`` has what those get."""
+    """What ``execute`` is given (``parameters`` is JSON text), and what a call of another model is made of.
+
+    ``answers`` has what a call gets that isn't decoupled; ``target`` gives a decoupled one its responses.
+    """
 
     answers: ClassVar[dict[tuple[str, int], InferenceResponse | Exception]] = {}
+    target: Callable[[InferenceRequest], Iterable[InferenceResponse]]
 
     def __init__(
         self,
         inputs: list[Tensor],
-        parameters: str = "",
+        parameters: Any = "",
         request_id: str = "",
-        timeout_us: int = 0,
+        timeout: int = 0,
         model_name: str = "",
         model_version: int = -1,
-        requested_output_names: list[str] | None = None,
+        requested_output_names: Sequence[str] = (),
+        trace: object = None,
     ) -> None:
         self._inputs, self._parameters, self._request_id = inputs, parameters, request_id
-        self._model = (model_name, model_version)
-        self._timeout_us = timeout_us
+        self.model_name, self._model_version = model_name, model_version
+        self._timeout_us, self._trace = timeout, trace
+        self._requested = list(requested_output_names)
         self.sender = ResponseSender()
 
-    def exec(self) -> InferenceResponse:
-        answer = self.answers[self._model]
+    def exec(self, decoupled: bool = False) -> Any:
+        if decoupled:
+            assert all(isinstance(value, (bool, int, str)) for value in self._parameters.values())
+            return type(self).target(self)
+        answer = self.answers[self.model_name, self._model_version]
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -92,14 +102,20 @@ class InferenceRequest:
     def inputs(self) -> list[Tensor]:
         return self._inputs
 
-    def parameters(self) -> str:
+    def parameters(self) -> Any:
         return self._parameters
 
     def request_id(self) -> str:
         return self._request_id
 
+    def requested_output_names(self) -> list[str]:
+        return self._requested
+
     def timeout(self) -> int:
         return self._timeout_us
+
+    def trace(self) -> object:
+        return self._trace
 
     def get_response_sender(self) -> ResponseSender:
         return self.sender

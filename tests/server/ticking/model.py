@@ -18,7 +18,7 @@ TICK_S = 0.004
 
 
 class TickingEngine:
-    """Implements ``engine.Engine``: one letter each tick, up to ``max_tokens``."""
+    """Implements ``engine.Engine``: one letter each tick, up to ``max_tokens``; without ``stream`` all in one step."""
 
     def __init__(self, config: object) -> None:
         self._ticks = 0
@@ -32,7 +32,9 @@ class TickingEngine:
             await asyncio.sleep(TICK_S)
             self._ticks += 1
             reason = "length" if number == most else None
-            yield Step((Piece(0, "a", 1, reason),), num_input_tokens=1, finished=reason is not None)
+            letters = 1 if generation.stream else number
+            if generation.stream or reason:
+                yield Step((Piece(0, "a" * letters, letters, reason),), num_input_tokens=1, finished=reason is not None)
 
     def metrics(self) -> Iterator[Sample]:
         yield Sample("vllm:ticks_total", "Ticks.", True, {}, float(self._ticks))
