@@ -18,7 +18,7 @@ from rbln_vllm_backend.terms import Terms
 TERMS = [Terms(), Terms(speculative_method="ngram", by_priority=True, adapters=("french",))]
 
 
-@many(2000)
+@many(400)
 @given(tensors=tensors(), parameters=parameters)
 def test_any_request_is_refused_by_name_or_can_go_to_an_engine(
     tensors: dict[str, list[object]], parameters: dict[str, object]
