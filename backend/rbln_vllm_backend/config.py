@@ -36,8 +36,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 # Parameters whose value names a checkpoint.
 _CHECKPOINTS = ("model", "tokenizer")
-# Methods that vLLM 0.30 and 0.32 run with synchronous scheduling only.
-_SYNCHRONOUS = frozenset({"ngram", "suffix", "medusa"})
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def _elsewhere(flags: Mapping[str, str], chosen: Speculation | None, platform: P
         for key in flags
         if rbln_options.is_option(key)
     ]
-    if chosen is not None and chosen.method in _SYNCHRONOUS and rbln.is_on(flags, "async_scheduling"):
+    if chosen is not None and chosen.method in speculation.SYNCHRONOUS and rbln.is_on(flags, "async_scheduling"):
         rule = f"vLLM can't schedule asynchronously with the speculative method {chosen.method}"
         ruling.faults.append(Fault("async_scheduling", rule, "Remove the parameter", flags["async_scheduling"]))
     return ruling

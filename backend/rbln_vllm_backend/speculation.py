@@ -74,6 +74,8 @@ DOCUMENTED: dict[str, Method] = {
     "medusa": Method("required", frozenset(_DRAFT)),
     "mtp": Method("none", frozenset(_DRAFT)),
 }
+# Methods that vLLM 0.30 and 0.32 run with synchronous scheduling only.
+SYNCHRONOUS = frozenset({"ngram", "suffix", "medusa"})
 # Methods of vLLM that RBLN's documentation doesn't list: passed on, with a warning.
 _OTHER_DRAFT = frozenset({"draft_model", "mlp_speculator", "dflash", "dspark"})
 _OTHER = _OTHER_DRAFT | {"ngram_gpu", "custom_class", "extract_hidden_states"}
