@@ -43,9 +43,8 @@ METHODS = {
 PAGE = """# Tokens a second with speculation
 
 Written by `make speculation-speed`: the demo model (SmolLM2-135M-Instruct, float32) on {cores} CPU cores behind
-Triton, all streams together, {tokens} new tokens each, medians of {rounds} rounds; engines take turns in one run. On
-a CPU a pass over several tokens costs nearly as much more as there are tokens; on a device with room to spare the
-gain is larger.
+Triton, all streams together, {tokens} new tokens each, medians of {rounds} rounds; engines take turns in one run.
+The more streams, the less room a pass has for drafted tokens: measure at your own number.
 
 {table}"""
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
