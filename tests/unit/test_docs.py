@@ -15,7 +15,6 @@ from rbln_vllm_backend.unary_options import UnaryOptions
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
 
 ROOT = Path(__file__).parents[2]
-_LINE_OF_BOTH = 'parameters { key: "rbln_num_devices_per_local_rank" value { string_value: "2" } }\n'
 PARAMETERS = (ROOT / "docs" / "parameters.md").read_text()
 PROTOCOL = (ROOT / "docs" / "client-protocol.md").read_text()
 
@@ -88,8 +87,8 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
 def test_the_files_for_npus_in_the_documents_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_folder, "has_vllm", lambda: False)
     whole, placement = re.findall(r"```protobuf\n(.*?)```", (ROOT / "docs" / "rbln.md").read_text(), re.S)
-    given = whole.replace("/models/Llama-3.1-8B-Instruct", "org/name").replace('"1"', '"2"')
-    (tmp_path / "config.pbtxt").write_text(given + placement.replace(_LINE_OF_BOTH, ""))
+    given = whole.replace("/models/Llama-3.1-8B-Instruct", "org/name")
+    (tmp_path / "config.pbtxt").write_text(given + placement)
     settings = ModelFolder(tmp_path).check()
     assert settings.speculation is not None
     assert settings.serving.npu_groups == ((0, 1), (2, 3))
