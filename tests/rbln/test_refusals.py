@@ -93,8 +93,8 @@ CASES = {
         {"rbln_num_devices_per_local_rank": "2"},
         "",
         "1 fault in config.pbtxt:\n"
-        "  - rbln_num_devices_per_local_rank = 2: vllm-rbln 0.12 takes one NPU for each rank on RBLN-CR03, and would stop "
-        "only after loading the weights. Set tensor_parallel_size instead.",
+        "  - rbln_num_devices_per_local_rank = 2: vllm-rbln 0.12 takes one NPU for each rank on RBLN-CR03, and would "
+        "stop only after loading the weights. Set tensor_parallel_size instead.",
     ),
     "other_option": (
         {"rbln_optimum_overrides": "{{}}"},

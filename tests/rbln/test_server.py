@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +100,25 @@ def test_what_the_requests_say_is_what_the_metrics_say(server: RunningServer) ->
         )
         assert drafted == sum(answer[0] for answer in answers), method
         assert accepted == by_position == sum(answer[1] for answer in answers), method
+
+
+def test_a_later_draft_token_is_accepted_no_more_often_than_an_earlier_one(server: RunningServer) -> None:
+    for method in each_method(server):
+        shares = acceptance_by_position(server, method)
+        print(f"{method}: acceptance by position {', '.join(f'{share:.2f}' for share in shares)}")
+        assert shares[0] > 0
+        assert shares == sorted(shares, reverse=True), method
+
+
+def acceptance_by_position(server: RunningServer, model: str) -> list[float]:
+    """The share of drafting steps whose n-th draft token was accepted, over the server's life."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    series = re.findall(r"^vllm:spec_decode_num_(drafts|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$", text, re.M)
+    mine = [(name, labels, float(value)) for name, labels, value in series if f'model="{model}"' in labels]
+    (drafts,) = (value for name, _, value in mine if name == "drafts")
+    positions = {labels.split('position="')[1].split('"')[0]: value for name, labels, value in mine if name != "drafts"}
+    return [positions[position] / drafts for position in sorted(positions)]
 
 
 def test_a_client_that_goes_away_leaves_the_others_alone(server: RunningServer, expected: list[str]) -> None:
