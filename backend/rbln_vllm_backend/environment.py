@@ -13,6 +13,8 @@ from multiprocessing import spawn
 from rbln_vllm_backend import orphan_guard, rbln_platform, vllm_cpu_sampling
 from rbln_vllm_backend.rbln_platform import Platform
 
+# vLLM's kinds of plugins that VLLM_PLUGINS names (vllm/plugins/__init__.py of 0.30 and 0.32).
+_GROUPS = ("vllm.general_plugins", "vllm.platform_plugins", "vllm.io_processor_plugins", "vllm.stat_logger_plugins")
 _PLUGINS = (orphan_guard.PLUGIN_NAME, vllm_cpu_sampling.PLUGIN_NAME)
 
 
@@ -49,5 +51,5 @@ def _keep_our_plugins() -> None:
 def _leave_out_rbln() -> None:
     """vLLM takes an installed platform plugin by itself; on a CPU it is to load every plugin but that one."""
     chosen = os.environ.get("VLLM_PLUGINS")
-    names = chosen.split(",") if chosen else [entry.name for entry in entry_points(group="vllm.general_plugins")]
+    names = chosen.split(",") if chosen else [entry.name for group in _GROUPS for entry in entry_points(group=group)]
     os.environ["VLLM_PLUGINS"] = ",".join(name for name in names if name not in rbln_platform.PLUGIN_NAMES)

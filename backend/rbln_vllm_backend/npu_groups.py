@@ -97,12 +97,13 @@ def ranks(flags: Mapping[str, str]) -> int:
 
 def _factors(flags: Mapping[str, str]) -> dict[str, int]:
     """The factors of an engine's number of NPUs; what isn't a number is left to the parser, which reports it."""
-    factors = {"num_devices_per_local_rank": _per_rank(flags)}
+    factors = {"num_devices_per_local_rank": devices_per_rank(flags)}
     factors.update((name, _number(flags.get(name))) for name in _PARALLEL)
     return factors
 
 
-def _per_rank(flags: Mapping[str, str]) -> int:
+def devices_per_rank(flags: Mapping[str, str]) -> int:
+    """How many NPUs each worker process of an engine has, in any of the three forms of the option."""
     for name in _PER_RANK:
         if name in flags:
             return _number(flags[name])

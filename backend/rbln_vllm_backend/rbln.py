@@ -2,7 +2,8 @@
 
 Sources: the RBLN SDK documentation 0.12, "Speculative Decoding" (known incompatibilities) and "Model implementations";
 vllm-rbln 0.12.0, which refuses the same later: some of it only when the weights are loaded
-(``RBLNModelRunner.__init__`` for the methods, ``config._reject_disabled_model_impl`` for ATOM).
+(``RBLNModelRunner.__init__`` for the methods, ``estimate_available_memory`` for NPUs of a rank), ATOM at once
+(``config._reject_disabled_model_impl``).
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rbln_vllm_backend import rbln_options
+from rbln_vllm_backend import npu_groups, rbln_options
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.speculation import DOCUMENTED, Speculation
 from rbln_vllm_backend.values import Switch
 
 _OPTIMUM = ("transformers", "optimum")
 _ATOM = "RBLN-CA"
+_REBEL = "RBLN-CR"
+_PER_RANK = "rbln_num_devices_per_local_rank"
 # Beyond the documented methods the plugin's runner has code for this one, and for those that end in "mtp".
 _UNDOCUMENTED = "dflash"
 _METHOD = "speculative_config.method"
@@ -34,7 +37,7 @@ class Ruling:
 def rule(flags: Mapping[str, str], speculation: Speculation | None, npu: str | None = None) -> Ruling:
     """RBLN's rules for these engine flags and this speculation; ``npu`` is the device's name, where it is known."""
     ruling = Ruling()
-    ruling.faults += atom_faults(npu, flags, speculation)
+    ruling.faults += npu_faults(npu, flags, speculation)
     if speculation is not None and not ruling.faults:
         _method(speculation, ruling)
         _model_implementation(flags, ruling)
@@ -45,10 +48,19 @@ def rule(flags: Mapping[str, str], speculation: Speculation | None, npu: str | N
     return ruling
 
 
-def atom_faults(npu: str | None, flags: Mapping[str, str], speculation: Speculation | None) -> list[Fault]:
+def npu_faults(npu: str | None, flags: Mapping[str, str], speculation: Speculation | None) -> list[Fault]:
+    """What this kind of NPU can't run; nothing where its name is not known."""
+    name = (npu or "").strip().upper()
+    if name.startswith(_ATOM):
+        return _atom_faults(name, flags, speculation)
+    if name.startswith(_REBEL) and flags.get("model_impl") not in _OPTIMUM and npu_groups.devices_per_rank(flags) > 1:
+        rule = f"vllm-rbln 0.12 takes one NPU for each rank on {name}, and would stop only after loading the weights"
+        return [Fault(_PER_RANK, rule, "Set tensor_parallel_size instead", npu_groups.devices_per_rank(flags))]
+    return []
+
+
+def _atom_faults(npu: str, flags: Mapping[str, str], speculation: Speculation | None) -> list[Fault]:
     """ATOM devices run the optimum implementation alone, which can't speculate."""
-    if npu is None or not npu.strip().upper().startswith(_ATOM):
-        return []
     if speculation is not None:
         rule = f"the NPU is {npu}, an ATOM device: it runs the optimum implementation only, which can't speculate"
         return [Fault(_METHOD, rule, "Remove the speculation, or serve this model on a Rebel100", speculation.method)]

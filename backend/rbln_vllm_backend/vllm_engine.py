@@ -191,7 +191,7 @@ def _require_device(config: BackendConfig) -> None:
     if config.platform.is_rbln:
         rbln_platform.require_packages(config.platform)
         npu = rbln_platform.require_npu()
-        if faults := rbln.atom_faults(npu, config.engine_flags, config.speculation):
+        if faults := rbln.npu_faults(npu, config.engine_flags, config.speculation):
             raise ConfigError(faults)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rbln_vllm_backend import sampling, speculation, structured_outputs
+from rbln_vllm_backend import model_folder, sampling, speculation, structured_outputs
+from rbln_vllm_backend.model_folder import ModelFolder
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.unary_options import UnaryOptions
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS
@@ -81,3 +82,14 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
             assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_files_for_npus_in_the_documents_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_folder, "has_vllm", lambda: False)
+    whole, placement = re.findall(r"```protobuf\n(.*?)```", (ROOT / "docs" / "rbln.md").read_text(), re.S)
+    given = whole.replace("/models/Llama-3.1-8B-Instruct", "org/name")
+    (tmp_path / "config.pbtxt").write_text(given + placement)
+    settings = ModelFolder(tmp_path).check()
+    assert settings.speculation is not None
+    assert settings.serving.npu_groups == ((0, 1), (2, 3))
+    assert settings.notes == ()

@@ -62,6 +62,22 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
     )
 
 
+def test_a_file_for_an_npu_is_checked_without_the_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    npu = {"model": "org/name", "serving.platform": "rbln", "rbln_compile_dtype": "bfloat16"}
+    assert cli.main(["check", folder_with(config_text("llm", npu), tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        "platform: rbln (serving.platform is rbln; plugin absent)",
+        "engine flags",
+        "  model = org/name",
+        "  rbln_compile_dtype = bfloat16",
+    ]
+    assert cli.main(["check", folder_with(config_text("llm", {**npu, "rbln_compile_dtype": "int8"}), tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        "1 fault in config.pbtxt:\n"
+        "  - rbln_compile_dtype = 'int8': must be one of float16, bfloat16. Correct the value.\n"
+    )
+
+
 def test_faults_go_to_standard_error_with_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", folder_with(config_text("llm", {"serving.x": "1"}), tmp_path)]) == 1
     captured = capsys.readouterr()

@@ -130,3 +130,13 @@ def test_an_atom_device_does_not_run_the_vllm_implementation() -> None:
         "model_impl = 'vllm': the vllm implementation does not run on RBLN-CA25, an ATOM device. Set it to \"optimum\"."
     ]
     assert config.read({**atom, "model_impl": "optimum"}, Path("/")).engine_flags["model_impl"] == "optimum"
+
+
+def test_a_rebel_device_has_one_npu_for_each_rank() -> None:
+    more = {"env.RBLN_FORCE_NPU_NAME": "RBLN-CR03", "rbln_num_devices_per_local_rank": "2"}
+    assert refusal(**more) == [
+        "rbln_num_devices_per_local_rank = 2: vllm-rbln 0.12 takes one NPU for each rank on RBLN-CR03, and would stop "
+        "only after loading the weights. Set tensor_parallel_size instead."
+    ]
+    optimum = {"model": "org/name", "serving.platform": "rbln", "model_impl": "optimum", **more}
+    assert config.read(optimum, Path("/")).engine_flags["rbln_num_devices_per_local_rank"] == "2"
