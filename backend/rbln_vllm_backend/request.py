@@ -88,16 +88,16 @@ def read(
     adapter = chosen.pop("lora_name", None)
     _require_terms(chosen, adapter, terms)
     return Request(
-        prompt,
-        stream,
-        chosen,
-        _asked(tensors, chosen),
-        "" if embedding else _prefix(tensors, stream, prompt),
-        client_id,
-        adapter,
-        _priority(tensors, terms),
-        timeout_s,
-        embedding,
+        prompt=prompt,
+        stream=stream,
+        sampling=chosen,
+        asked=_asked(tensors, chosen),
+        prefix="" if embedding else _prefix(tensors, stream, prompt),
+        client_id=client_id,
+        adapter=adapter,
+        priority=_priority(tensors, terms),
+        timeout_s=timeout_s,
+        embedding=embedding,
     )
 
 
