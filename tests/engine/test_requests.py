@@ -225,6 +225,7 @@ def test_values_at_their_bounds_are_answered_or_refused_and_the_engine_goes_on(
     message = refused(engine, PROMPT, **{"max_tokens": 4, **sampling})
     assert message is None or any(name in message for name in sampling)
     assert text(engine.ask(PROMPT, **GREEDY)) == before
+    assert not engine.engine._llm.output_processor.has_unfinished_requests()  # R2
 
 
 SCHEMA = {"type": "string", "enum": ["left", "right"]}
