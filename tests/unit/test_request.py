@@ -239,6 +239,13 @@ def test_the_deadline_is_the_nearest_to_the_client(
     assert asked.timeout_s == deadline_s
 
 
+def test_ignored_parameters_are_passed_over() -> None:
+    terms = granting(ignored_parameters=("id", "x-proxy", "timeout"))
+    asked = read({"id": "7", "x-proxy": 1, "timeout": 5, "max_tokens": 1}, terms, text_input=[b"a"])
+    assert (asked.sampling, asked.timeout_s) == ({"max_tokens": 1}, None)
+    assert refusal({"x-proxy": 1}, text_input=[b"a"]).startswith("'x-proxy' is not a sampling parameter; ")
+
+
 @pytest.mark.parametrize(
     ("tensors", "parameters", "message"),
     [
