@@ -60,8 +60,8 @@ def read(tensors: Tensors, template_kwargs: Mapping[str, Any]) -> Prompt:
 def _image(index: int, element: object) -> bytes:
     try:
         return base64.b64decode(element, validate=True)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise InvalidRequest.about(f"image[{index}]", element, f"must be base64 ({error})") from None
+    except (TypeError, ValueError):
+        raise InvalidRequest.about(f"image[{index}]", element, "must be base64") from None
 
 
 def _token_ids(tensors: Tensors) -> TokenIds:

@@ -82,22 +82,22 @@ def read(
     else:
         prompt = prompts.read(tensors, terms.chat_template_kwargs)
     stream = inputs.switch(tensors, "stream") or False
-    rest = dict(parameters)
+    rest = {name: value for name, value in parameters.items() if name not in terms.options.ignored_parameters}
     timeout_s = _timeout_s(tensors, rest.pop(_TIMEOUT_PARAMETER, None), timeout_us, terms)
-    chosen = sampling.read(inputs.text(tensors, "sampling_parameters"), rest, terms.options.ignored_parameters)
+    chosen = sampling.read(inputs.text(tensors, "sampling_parameters"), rest)
     adapter = chosen.pop("lora_name", None)
     _require_terms(chosen, adapter, terms)
     return Request(
-        prompt,
-        stream,
-        chosen,
-        _asked(tensors, chosen),
-        "" if embedding else _prefix(tensors, stream, prompt),
-        client_id,
-        adapter,
-        _priority(tensors, terms),
-        timeout_s,
-        embedding,
+        prompt=prompt,
+        stream=stream,
+        sampling=chosen,
+        asked=_asked(tensors, chosen),
+        prefix="" if embedding else _prefix(tensors, stream, prompt),
+        client_id=client_id,
+        adapter=adapter,
+        priority=_priority(tensors, terms),
+        timeout_s=timeout_s,
+        embedding=embedding,
     )
 
 

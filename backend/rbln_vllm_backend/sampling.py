@@ -8,7 +8,7 @@ the thread that feeds the engine, and with it every later request. Every field o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,19 +167,17 @@ def _json_or_none(text: str) -> Any:
         return None
 
 
-def read(document: str | None, fields: Mapping[str, object], ignored: Collection[str] = ()) -> dict[str, Any]:
+def read(document: str | None, fields: Mapping[str, object]) -> dict[str, Any]:
     """The client's sampling parameters, typed.
 
     Args:
         document: the tensor ``sampling_parameters``, a JSON object; it wins over ``fields`` key by key.
         fields: the request's parameters: scalars, or text that spells one.
-        ignored: names in ``fields`` that are passed over.
 
     Raises:
         InvalidRequest: names the parameter, its value and what is allowed.
     """
-    given = {name: value for name, value in fields.items() if name not in ignored}
-    given.update(_object(document))
+    given = {**fields, **_object(document)}
     return {name: _value(name, value) for name, value in given.items() if value is not None}
 
 

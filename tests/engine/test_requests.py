@@ -178,6 +178,20 @@ def test_logprobs_of_named_tokens(plain_engine: EngineOnALoop) -> None:
     assert {5, 6, 7} <= position.keys()
 
 
+@pytest.mark.parametrize(
+    "prompt", ["🙂🚀🙂🚀🙂🚀", "한국어 문장도 들어 있습니다. 한국어", "Съешь ещё этих мягких булок. Съешь ещё"]
+)
+def test_a_limit_inside_a_character_cuts_stream_and_unary_alike(engine: EngineOnALoop, prompt: str) -> None:
+    """T1: the tiny model writes bytes, so that some of these limits fall inside a character."""
+    whole = text(engine.ask(prompt, **{**GREEDY, "max_tokens": 12}))
+    for most in range(1, 12):
+        sampling = {**GREEDY, "max_tokens": most}
+        streamed, unary = engine.ask(prompt, **sampling), engine.ask(prompt, stream=False, **sampling)
+        assert text(streamed) == text(unary)
+        assert token_ids(streamed) == token_ids(unary)
+        assert whole.startswith(text(unary).rstrip("\ufffd"))
+
+
 def test_an_interval_makes_fewer_pieces_of_the_same_text(plain_engine: EngineOnALoop) -> None:
     single, several = plain_engine.ask(PROMPT, **GREEDY), plain_engine.ask(PROMPT, **GREEDY, stream_interval=8)
     assert text(single) == text(several)
@@ -225,6 +239,7 @@ def test_values_at_their_bounds_are_answered_or_refused_and_the_engine_goes_on(
     message = refused(engine, PROMPT, **{"max_tokens": 4, **sampling})
     assert message is None or any(name in message for name in sampling)
     assert text(engine.ask(PROMPT, **GREEDY)) == before
+    assert not engine.engine._llm.output_processor.has_unfinished_requests()  # R2
 
 
 SCHEMA = {"type": "string", "enum": ["left", "right"]}

@@ -242,7 +242,7 @@ def test_ctrl_c_cancels_the_grpc_stream(server: RunningServer) -> None:
         example.send_signal(signal.SIGINT)
         _, err = example.communicate(timeout=DEADLINE_S)
     tokens = re.fullmatch(r"\ncancelled after (\d+) tokens\n", err.decode("utf-8"))
-    assert example.returncode == 130
+    assert example.returncode == 130, err
     assert tokens is not None, err
     assert 0 < int(tokens[1]) < most
 

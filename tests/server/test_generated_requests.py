@@ -93,14 +93,18 @@ def refusal(given: dict[str, list[object]], scalars: dict[str, object]) -> str |
 
 
 def sendable(scalars: dict[str, object]) -> dict[str, object]:
-    """The request parameters that gRPC can carry and that Triton doesn't keep for itself."""
-    return {
+    """A request parameter, if there is one that gRPC can carry and that Triton doesn't keep for itself.
+
+    One at most: gRPC hands several on in any order, and the first bad one is refused.
+    """
+    fitting = {
         name: value
         for name, value in scalars.items()
         if name not in ("", "timeout")
         and is_unicode(name)
         and (type(value) is bool or (type(value) is str and is_unicode(value)) or (type(value) is int and fits(value)))
     }
+    return dict(list(fitting.items())[:1])
 
 
 def is_unicode(text: str) -> bool:

@@ -160,7 +160,7 @@ def test_lists_go_into_the_json_and_tritons_own_refusal_says_so_elsewhere(server
     """R7."""
     assert generate(server, text_input=PROMPT, parameters={"stop": ["\n"]})[0] == 400
     assert generate(server, text_input=PROMPT, stop=["\n"])[0] == 400
-    assert generate(server, input_ids=[5, 6])[0] == 400
+    assert generate(server, input_ids=[5, 6], max_tokens=1)[0] == 200
     stop = text[10:13]
     assert unary(server, **GREEDY, sampling_parameters=json.dumps({"stop": [stop]})) == text.partition(stop)[0]
 
@@ -377,7 +377,7 @@ def test_a_plain_infer_gets_tritons_own_refusal(server: RunningServer) -> None:
     """T6."""
     inputs = [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["hi"]}]
     status, body = post(server, "models/llm/infer", {"inputs": inputs})
-    assert status == 400
+    assert status == 501
     assert "decoupled" in body["error"]
 
 

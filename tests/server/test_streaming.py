@@ -87,7 +87,7 @@ def test_the_servers_request_id_is_echoed_and_need_not_be_unique(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "text_input: the prompt is missing or empty."),
+        ({}, "text_input: the prompt is missing; send text_input, messages or input_ids."),
         ({"text_input": "hi", "sampling_parameters": '{"a": }'}, "sampling_parameters = '{\"a\": }': not valid JSON"),
         ({"text_input": "hi", "temprature": 0}, "temprature is not a sampling parameter; did you mean temperature?"),
         ({"text_input": "hi", "max_tokens": 1.5}, "max_tokens = 1.5: must be an integer from 1 to 2147483647."),

@@ -239,6 +239,13 @@ def test_the_deadline_is_the_nearest_to_the_client(
     assert asked.timeout_s == deadline_s
 
 
+def test_ignored_parameters_are_passed_over() -> None:
+    terms = granting(ignored_parameters=("id", "x-proxy", "timeout"))
+    asked = read({"id": "7", "x-proxy": 1, "timeout": 5, "max_tokens": 1}, terms, text_input=[b"a"])
+    assert (asked.sampling, asked.timeout_s) == ({"max_tokens": 1}, None)
+    assert refusal({"x-proxy": 1}, text_input=[b"a"]).startswith("'x-proxy' is not a sampling parameter; ")
+
+
 @pytest.mark.parametrize(
     ("tensors", "parameters", "message"),
     [
@@ -276,7 +283,5 @@ def test_images_come_as_base64_with_a_text() -> None:
 
 
 def test_an_image_that_is_no_base64_or_has_no_text_is_named() -> None:
-    assert refusal(text_input=[b"a"], image=[PIXEL, b"a b"]) == (
-        "image[1] = b'a b': must be base64 (Only base64 data is allowed)."
-    )
+    assert refusal(text_input=[b"a"], image=[PIXEL, b"a b"]) == "image[1] = b'a b': must be base64."
     assert refusal(input_ids=[1], image=[PIXEL]) == "image: only for a prompt of text_input, and this one is input_ids."

@@ -62,10 +62,6 @@ def test_the_tensor_wins_key_by_key() -> None:
     assert sampling.read('{"max_tokens": 5}', {"max_tokens": 9, "seed": 1}) == {"max_tokens": 5, "seed": 1}
 
 
-def test_ignored_parameters_are_passed_over() -> None:
-    assert sampling.read(None, {"id": "7", "max_tokens": 1}, ignored=("id",)) == {"max_tokens": 1}
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
