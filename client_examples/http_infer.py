@@ -44,14 +44,16 @@ def main():
     address = args.url.split("://")[-1]
     failed = False
     with triton.InferenceServerClient(address, concurrency=len(args.prompts), network_timeout=600) as client:
+        try:
+            client.is_server_live()
+        except OSError as error:
+            sys.exit(f"error: {args.url}: {error}")
         for asked in [ask(client, args.model, prompt, sampling) for prompt in args.prompts]:
             try:
                 print(asked.get_result().as_numpy("text_output")[0].decode())
             except InferenceServerException as error:
                 print(f"error {error.status()}: {error.message()}", file=sys.stderr)
                 failed = True
-            except OSError as error:
-                sys.exit(f"error: {args.url}: {error}")
     return 1 if failed else 0
 
 

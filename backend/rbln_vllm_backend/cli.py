@@ -46,7 +46,7 @@ def _check(folder: ModelFolder, full_config: bool) -> int:
     if full_config:
         print(folder.full_config(), end="")
         return 0
-    for line in report(folder.check()):
+    for line in report(folder.check_unary() if folder.is_unary() else folder.check()):
         print(line)
     return 0
 

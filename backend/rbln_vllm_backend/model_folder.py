@@ -46,7 +46,11 @@ class ModelFolder:
         """Whether the folder's model.py is that of the unary model."""
         return any("triton_unary_model" in file.read_text(errors="replace") for file in self._folder.glob("*/model.py"))
 
-    def check(self) -> BackendConfig | UnaryOptions:
+    def check_unary(self) -> UnaryOptions:
+        """The unary model's options; raises ConfigError with every fault."""
+        return unary_options.read({key: value.string_value for key, value in self.read().parameters.items()})
+
+    def check(self) -> BackendConfig:
         """Everything that can be known without an engine, vLLM's own parser included where vLLM is installed.
 
         Raises:
@@ -55,7 +59,8 @@ class ModelFolder:
         message = self.read()
         parameters = {key: value.string_value for key, value in message.parameters.items()}
         if self.is_unary():
-            return unary_options.read(parameters)
+            remedy = "Name the folder of the model that serving.target_model names"
+            raise ConfigError([Fault(str(self._file), "the unary model has no engine", remedy)])
         try:
             settings, faults = config.read(parameters, self._folder, _instance_groups(message)), []
         except ConfigError as error:

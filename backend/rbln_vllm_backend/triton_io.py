@@ -19,6 +19,7 @@ from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
 
 _LONGEST_MESSAGE = 1000  # vLLM's messages may quote a whole request
+_UNARY_NAMES = frozenset(tensor.name for tensor in UNARY_OUTPUTS)
 FINAL = 1  # TRITONSERVER_RESPONSE_COMPLETEFINAL; pb_utils fills its own constant only inside the stub
 
 
@@ -81,6 +82,9 @@ class TritonReply:
 
     def __init__(self, triton_request: Any, is_call: bool = False) -> None:
         self._is_call = is_call
+        # A tensor that wasn't requested must not reach `send`: Triton 24.10 drops it without the interpreter's lock.
+        requested = frozenset(triton_request.requested_output_names())
+        self._requested = requested if requested and not requested >= _UNARY_NAMES else None
         self._sender = triton_request.get_response_sender()
         self._asked: frozenset[str] = frozenset()
         self._prefix = ""
@@ -128,6 +132,8 @@ class TritonReply:
             tensors += self._speculation_tensors(step)
         if "return_totals" in self._asked:
             tensors += self._total_tensors(step)
+        if self._requested is not None:
+            tensors = [tensor for tensor in tensors if tensor.name() in self._requested]
         return tensors
 
     def _total_tensors(self, step: Step) -> list[Any]:

@@ -7,8 +7,6 @@ import triton_python_backend_utils as pb_utils
 _NO_OUTPUT = "is this model served?"
 _NOT_READY = "not ready"  # in what the server says of a model that is going, and of itself when it stops
 
-_NO_SUCH_OUTPUT = "no_such_output"
-
 
 def is_served(model_name: str, model_version: int) -> bool:
     """False once the server has begun to unload the model, or to stop; an exchange with the server.

@@ -62,7 +62,7 @@ def read(parameters: Mapping[str, object]) -> Call:
     try:
         # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
         inner = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Call(None, parameters)
     return Call(call_id, inner) if isinstance(inner, dict) else Call(None, parameters)
 

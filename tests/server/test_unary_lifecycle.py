@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
-from tritonclient import http
+from tritonclient import grpc, http
 from tritonclient.utils import InferenceServerException
 
 from model_repository import write_model, write_unary_model
 from running_server import RunningServer, running
 
 from .client import post
-from .unary import asking, http_client, infer_http, inputs
+from .unary import asking, http_client, infer_grpc, infer_http, inputs
 
 TICKING = Path(__file__).parent / "ticking" / "model.py"
 SHORT = {"max_tokens": 8}
@@ -25,19 +27,21 @@ DRAIN_TIMEOUT_S = 1.0
 UNLOADED = "The model was unloaded before the request ended."
 
 
-@pytest.fixture(scope="module")
-def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server that has loaded the unary model alone; its target ticks."""
-    folder = tmp_path_factory.mktemp("explicit")
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The unary model and its target, which ticks."""
     drain = {"serving.drain_timeout_s": f"{DRAIN_TIMEOUT_S:g}"}
-    target = write_model(
-        folder / "models", "llm", {"model": "an/engine-without-one", "serving.warmup": "false", **drain}
-    )
+    options = {"model": "an/engine-without-one", "serving.warmup": "false", **drain}
+    target = write_model(tmp_path / "models", "llm", options)
     shutil.copy(TICKING, target / "1" / "model.py")
-    write_unary_model(folder / "models", "llm_unary", "llm", **drain)
-    with running(
-        folder / "models", folder / "log", ["--model-control-mode=explicit", "--load-model=llm_unary"]
-    ) as started:
+    write_unary_model(tmp_path / "models", "llm_unary", "llm", **drain)
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def explicit(repository: Path, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server that has loaded the unary model alone."""
+    with running(repository, tmp_path / "log", ["--model-control-mode=explicit", "--load-model=llm_unary"]) as started:
         yield started
 
 
@@ -100,3 +104,16 @@ def test_each_may_come_and_go_while_the_other_stays(explicit: RunningServer) -> 
         assert time.monotonic() - began < DRAIN_TIMEOUT_S + 4
         load(explicit, "llm_unary")
         assert ask(explicit) == ("200", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_answers_every_open_call(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
+    answers: Queue[Any] = Queue()
+    with running(repository, tmp_path / "log") as server, grpc.InferenceServerClient(server.grpc) as client:
+        for _ in range(16):
+            client.async_infer("llm_unary", inputs(grpc, asking("a", LONG)), lambda result, error: answers.put(error))
+        assert infer_grpc(server, "llm_unary", asking("a", SHORT))  # the calls are under way
+        server.process.send_signal(number)
+        errors = [answers.get(timeout=20) for _ in range(16)]
+        assert server.process.wait(timeout_s=30) == 0
+    assert {(error.status(), error.message()) for error in errors} == {("StatusCode.UNAVAILABLE", UNLOADED)}

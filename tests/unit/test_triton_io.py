@@ -162,6 +162,24 @@ def test_a_call_of_the_unary_model_is_acknowledged_and_told_errors_in_an_output(
     ]
 
 
+@pytest.mark.parametrize(
+    ("requested", "sent"),
+    [
+        ([], {"text_output", "num_output_tokens"}),
+        (["text_output"], {"text_output"}),
+        (["num_output_tokens", "finish_reason"], {"num_output_tokens"}),
+        ([tensor.name for tensor in OUTPUTS], {"text_output", "num_output_tokens"}),
+    ],
+)
+def test_what_a_client_did_not_request_is_not_sent(pb: Any, io: Any, requested: list[str], sent: set[str]) -> None:
+    request = pb.InferenceRequest([], requested_output_names=requested)
+    reply = io.TritonReply(request)
+    reply.expect(Request("p", True, {}, frozenset({"return_num_output_tokens"}), "", ""))
+    reply.send(one("hi"))
+    ((response, _),) = request.sender.sent
+    assert {tensor.name() for tensor in response.output_tensors()} == sent
+
+
 def test_a_clients_own_request_is_not_acknowledged(pb: Any, io: Any) -> None:
     request = pb.InferenceRequest([])
     io.TritonReply(request).acknowledge()

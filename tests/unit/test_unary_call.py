@@ -30,6 +30,7 @@ def test_a_call_without_parameters_has_none() -> None:
         {unary_call.CALL: 7, unary_call.PARAMETERS: "{}"},
         {unary_call.CALL: "7", unary_call.PARAMETERS: "[]"},
         {unary_call.CALL: "7", unary_call.PARAMETERS: "{"},
+        {unary_call.CALL: "7", unary_call.PARAMETERS: "[" * 100_000},
     ],
 )
 def test_anything_else_is_a_clients_own_request(parameters: dict[str, object]) -> None:
