@@ -67,6 +67,14 @@ class ServingOptions:
     allow_cancel_by_id: bool = option(
         False, Switch(), "any client may cancel a request of this instance by its Triton request id"
     )
+    engine_restarts: int = option(
+        3, Integer(minimum=0), "how often in 10 minutes an engine that died is started again; then the model stays down"
+    )
+    engine_stall_s: float = option(
+        300.0,
+        Number(minimum=0),
+        "an engine that makes no step for so long, while requests run, counts as dead; 0: it never does",
+    )
     drain_timeout_s: float = option(
         20.0,
         Number(minimum=0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 from rbln_vllm_backend import (
     config,
     environment,
+    kept_memory,
     npu_groups,
     orphan_guard,
     terms,
@@ -30,6 +30,7 @@ from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_reques
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
+from rbln_vllm_backend.supervision import Supervision
 from rbln_vllm_backend.vllm_engine import VllmEngine
 from rbln_vllm_backend.watch import Watch
 
@@ -72,11 +73,11 @@ class TritonPythonModel:
         orphan_guard.follow_server(os.getppid())
         _log.info("%s", engine.start())
         self._service.start()
+        self._supervision = Supervision(engine, self._service, options.engine_restarts, options.engine_stall_s)
+        self._supervision.start()
         self._watch.start()
         self._metrics = self._start_metrics(engine, options.metrics_interval_s, args)
-        # What is loaded stays: collections during generation, and the interpreter's end, need not look at it again.
-        gc.collect()
-        gc.freeze()
+        kept_memory.keep()
 
     @staticmethod
     def _start_metrics(engine: VllmEngine, interval_s: float, args: dict[str, str]) -> MetricsBridge | None:
@@ -118,9 +119,14 @@ class TritonPythonModel:
         reply.expect(decoded)
         self._service.accept(decoded, reply, call.id)
 
+    def is_ready(self) -> bool:
+        """Whether requests are taken now; asked by servers from 26.03 on, so it must not take long."""
+        return self._service.is_accepting
+
     def finalize(self) -> None:
         """Stops everything; Triton calls it after the last open request has ended."""
         self._watch.stop()
+        self._supervision.stop()
         if self._metrics is not None:
             self._metrics.stop()
         self._service.stop()

@@ -39,6 +39,12 @@ class TickingEngine:
     def metrics(self) -> Iterator[Sample]:
         yield Sample("vllm:ticks_total", "Ticks.", True, {}, float(self._ticks))
 
+    def failure(self) -> str | None:
+        return None
+
+    def progress(self) -> object | None:
+        return self._ticks
+
     def stop(self) -> None:
         pass
 
