@@ -199,6 +199,9 @@ class Service:
         error = opened.reason or (Cancelled(_CANCELLED) if task.cancelled() else task.exception())
         if error is not None and not isinstance(error, RequestError):
             _log.error("Request %s failed inside the backend", request_id, exc_info=error)
+        # Its code, not its words: those may quote what the client sent.
+        outcome = getattr(error, "code", "INTERNAL") if error is not None else "complete"
+        _log.debug("Request %s ended after %d new tokens: %s", request_id, opened.num_tokens, outcome)
         # A stream whose last step was pushed takes no failure any more.
         opened.stream.fail(as_request_error(error or RuntimeError("no last step"), request_id))
 

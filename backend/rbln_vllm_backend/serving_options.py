@@ -127,6 +127,12 @@ def _template_file(name: str, folder: Path) -> tuple[str | None, Fault | None]:
         return None, Fault(PREFIX + "chat_template", f"can't be read ({error})", remedy, name)
 
 
+def limits(options: ServingOptions) -> str:
+    """What is refused beyond, for the line of a load."""
+    chosen = {name: value for name, value in vars(options).items() if name.startswith("max_") and value is not None}
+    return ", ".join(f"{PREFIX}{name} = {value}" for name, value in chosen.items())
+
+
 def _nearest(key: str, rules: Mapping[str, Rule]) -> list[str]:
     names = [known.removeprefix(PREFIX) for known in rules]
     near = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=3) or sorted(names)

@@ -18,7 +18,7 @@ from rbln_vllm_backend.service import Service
 _log = logging.getLogger(__name__)
 
 WINDOW_S = 600.0  # restarts are counted over this time
-_LONGEST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 30.0
 _STOP_RETRY_S = 0.5
 
 
@@ -39,7 +39,7 @@ class Supervision:
         interval_s: float = 0.1,
         first_pause_s: float = 1.0,
     ) -> None:
-        """A pause before a restart is four times the one before, beginning with ``first_pause_s`` seconds."""
+        """A pause before a restart is twice the one before, beginning with ``first_pause_s`` seconds."""
         self._engine = engine
         self._service = service
         self._restarts = restarts
@@ -112,7 +112,7 @@ class Supervision:
         done = len(self._restarted_at_s)
         if done >= self._restarts:
             return None
-        return min(self._first_pause_s * 4.0**done, _LONGEST_PAUSE_S)
+        return min(self._first_pause_s * 2.0**done, _LONGEST_PAUSE_S)
 
     def _restart(self) -> None:
         began_s = time.monotonic()

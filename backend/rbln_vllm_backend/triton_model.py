@@ -14,11 +14,13 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import (
+    __version__,
     config,
     environment,
     kept_memory,
     npu_groups,
     orphan_guard,
+    serving_options,
     terms,
     triton_io,
     triton_log,
@@ -63,7 +65,8 @@ class TritonPythonModel:
         _log.info("The platform is %s", settings.platform)
         for note in settings.notes:
             _log.warning("%s", note)
-        environment.prepare({**settings.environment, **npus}, settings.platform)
+        names = environment.names_of_processes(args["model_name"])
+        environment.prepare({**names, **settings.environment, **npus}, settings.platform)
         engine = VllmEngine(settings)
         options = settings.serving
         self._service = Service(engine, options)
@@ -71,7 +74,7 @@ class TritonPythonModel:
         is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
         self._watch = Watch(self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         orphan_guard.follow_server(os.getppid())
-        _log.info("%s", engine.start())
+        _log.info("rbln-vllm-backend %s: %s; %s", __version__, engine.start(), serving_options.limits(options))
         self._service.start()
         self._supervision = Supervision(engine, self._service, options.engine_restarts, options.engine_stall_s)
         self._supervision.start()
