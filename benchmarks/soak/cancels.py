@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import re
 import sys
@@ -20,6 +21,7 @@ SLOTS = 4
 LIMIT_S = 0.3
 LONG = '{"max_tokens": 1500, "ignore_eos": true, "temperature": 0}'
 PROMPT_TOKENS = 300
+COUNTS = re.compile(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", re.MULTILINE)
 STATES = ("queued", "prefill", "decode")
 STORM_GROWTH = 1.05
 STORM_AT_ONCE = 16
@@ -30,9 +32,7 @@ def unfinished(server: RunningServer) -> int:
     """Requests that the engine counts as running or waiting."""
     with urllib.request.urlopen(f"http://{server.metrics}/metrics") as response:
         text = response.read().decode()
-    return int(
-        sum(float(number) for number in re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", text, re.M))
-    )
+    return int(sum(float(number) for number in COUNTS.findall(text)))
 
 
 async def until_unfinished(server: RunningServer, count: int) -> float:
@@ -86,7 +86,7 @@ async def cancels(server: RunningServer, count: int) -> int:
     for state, times in took_s.items():
         p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
         print(f"{state}: p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms of {len(times)}", flush=True)
-    p99 = percentile(sum(took_s.values(), []), 0.99)
+    p99 = percentile(list(itertools.chain(*took_s.values())), 0.99)
     return verdict(p99 <= LIMIT_S, f"{count} cancels: p99 {1000 * p99:.0f} ms until the engine's counts are down")
 
 

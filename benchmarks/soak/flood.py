@@ -6,6 +6,7 @@ python benchmarks/soak/flood.py
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 
@@ -33,7 +34,7 @@ async def streams(server: RunningServer, flood: bool) -> tuple[list[float], int]
     answers = await asyncio.gather(*running)
     assert {error for _, error in answers} == {None}
     print(f"{refused} refused while {still_running} of {STREAMS} streams ran", flush=True)
-    gaps = [later - earlier for at in times for earlier, later in zip(at, at[1:], strict=False)]
+    gaps = [later - earlier for at in times for earlier, later in itertools.pairwise(at)]
     await asyncio.gather(*(connection.close() for connection in connections))
     return gaps, refused
 

@@ -9,12 +9,12 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
 
 import psutil
 from soaking import Connection, RunningServer, memory_mib, ticking_server, verdict, vllm_server
 
 from server.client import post
+from server.processes import gone
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=llm")
 UNLOADED_S = 60.0
@@ -29,22 +29,18 @@ async def serve_one(server: RunningServer) -> None:
     await connection.close()
 
 
-def turn(server: RunningServer) -> tuple[float, int, int]:
-    """Serves, unloads, and loads again: the server's memory (MiB), its processes and our shared memory when unloaded."""
+def turn(server: RunningServer) -> float:
+    """Serves, unloads, and loads again; the server's memory in MiB when unloaded, where no process may be left."""
     asyncio.run(serve_one(server))
     assert post(server, "repository/models/llm/unload")[0] == 200
-    root = psutil.Process(server.process.pid)
+    children = psutil.Process(server.process.pid).children(recursive=True)
     deadline = time.monotonic() + UNLOADED_S
-    while root.children(recursive=True):
-        assert time.monotonic() < deadline, root.children(recursive=True)
+    while not gone(children):
+        assert time.monotonic() < deadline, children
         time.sleep(0.05)
-    left = (
-        memory_mib(server)["server"],
-        len(root.children(recursive=True)),
-        len(list(Path("/dev/shm").glob(f"*{root.pid}*"))),
-    )
+    memory = memory_mib(server)["server"]
     assert post(server, "repository/models/llm/load")[0] == 200
-    return left
+    return memory
 
 
 def main() -> int:
@@ -57,7 +53,7 @@ def main() -> int:
     with serving(arguments=EXPLICIT) as server:
         memory = []
         for number in range(options.turns):
-            memory.append(turn(server)[0])
+            memory.append(turn(server))
             print(f"turn {number + 1}: {memory[-1]:.1f} MiB when unloaded", flush=True)
         asyncio.run(serve_one(server))
     growth = memory[-1] / memory[min(4, len(memory) - 1)]

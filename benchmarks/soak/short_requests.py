@@ -44,10 +44,11 @@ def main() -> int:
             rates.append(asyncio.run(tenth(server, requests // TENTHS)))
             memory.append(memory_mib(server))
             print(f"{rates[-1]:.0f} requests/s, {memory[-1]}", flush=True)
+    first, last = rates[1], rates[-1]
     growth = {name: memory[-1][name] / memory[1][name] for name in memory[0]}
     return verdict(
-        rates[-1] >= RATE_KEPT * rates[1] and max(growth.values()) <= GROWTH,
-        f"{requests} requests: {rates[1]:.0f} -> {rates[-1]:.0f} requests/s, memory x {growth} from the second tenth on",
+        last >= RATE_KEPT * first and max(growth.values()) <= GROWTH,
+        f"{requests} requests: {first:.0f} -> {last:.0f} requests/s, memory x {growth} since the second tenth",
     )
 
 
