@@ -48,7 +48,7 @@ class Supervision:
         self._first_pause_s = first_pause_s
         self._pulse = Pulse(engine.progress, stall_s)
         self._restarted_at_s: deque[float] = deque()
-        self._retired: RequestError | None = None
+        self._rests: RequestError | None = None  # why the engine is to rest
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervision", daemon=True)
 
@@ -56,27 +56,37 @@ class Supervision:
         """Starts the thread; the engine and the service run."""
         self._thread.start()
 
-    def retire(self, reason: RequestError) -> None:
-        """Ends the engine for good, as nobody will ask it any more; a request is refused with the reason."""
-        self._retired = reason
+    def rest(self, reason: RequestError) -> None:
+        """Ends the engine, as nobody is to ask it any more; a request is refused with the reason."""
+        self._rests = reason
+
+    def wake(self) -> None:
+        """Starts an engine at rest again."""
+        self._rests = None
 
     def stop(self) -> None:
         """Ends the thread; nothing is healed any more. A restart on its way is given up."""
         self._stopped.set()
         while self._thread.is_alive():
-            if self._retired is None and not self._service.is_accepting:
+            if not self._service.is_accepting:
                 self._engine.stop()  # the thread may be waiting for its start
             self._thread.join(_STOP_RETRY_S)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_s):
-            if self._retired is not None:
-                self._service.suspend(self._retired)
-                self._engine.stop()
+            failure = self._failure() if self._rests is None else self._sleep(self._rests)
+            if self._stopped.is_set():
                 return
-            failure = self._failure()
             if failure is not None and not self._heal(failure):
                 return
+
+    def _sleep(self, reason: RequestError) -> str:
+        """Returns when the engine is to serve again, or the thread to end."""
+        self._service.suspend(reason)
+        self._engine.stop()
+        while self._rests is not None and not self._stopped.wait(self._interval_s):
+            pass
+        return "it was at rest"
 
     def _failure(self) -> str | None:
         if self._pulse.has_stopped(time.monotonic(), running=self._service.num_open > 0):

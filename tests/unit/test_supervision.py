@@ -149,15 +149,19 @@ def test_stopping_gives_up_a_restart_on_its_way() -> None:
     assert it.engine.starts == 1
 
 
-def test_a_retired_engine_is_stopped_and_stays_so() -> None:
-    with supervised({}) as it:
-        it.supervision.retire(Unavailable("The model was unloaded."))
+def test_an_engine_at_rest_is_stopped_and_serves_again_when_it_is_woken() -> None:
+    with supervised({"hi": [step("a", finish="stop")]}) as it:
+        it.supervision.rest(Unavailable("The server has dropped this model."))
         until(lambda: it.engine.stopped and not it.service.is_accepting)
         it.engine.died_of = "killed"
         refused = it.ask("hi")
         assert refused.final.wait(DEADLINE_S)
-    assert str(refused.errors[0]) == "The model was unloaded."
-    assert it.engine.starts == 1
+        assert it.engine.starts == 1
+        it.supervision.wake()
+        until(lambda: it.service.is_accepting)
+        assert it.ask("hi").final.wait(DEADLINE_S)
+    assert str(refused.errors[0]) == "The server has dropped this model."
+    assert it.engine.starts == 2
 
 
 def test_an_engine_that_hangs_is_taken_for_dead() -> None:
