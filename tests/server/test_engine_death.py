@@ -29,9 +29,15 @@ REFUSED_S = 1.0  # 0.1 s on a machine of its own; this one is busy
 @pytest.fixture(scope="module")
 def one_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("death")
-    write_model(folder / "models", "llm", small_engine(checkpoint))
+    write_model(folder / "models", "llm", small_engine(checkpoint, **{"serving.engine_restarts": "10"}))
     with running(folder / "models", folder / "log", ["--model-control-mode=explicit", "--load-model=llm"]) as server:
         yield server
+
+
+def vllm_memory(server: RunningServer) -> set[Path]:
+    """The shared memory that the engine's processes have mapped, Triton's apart."""
+    maps = [region for process in engine_processes(server) for region in process.memory_maps()]
+    return {Path(region.path) for region in maps if region.path.startswith("/dev/shm/psm_")}
 
 
 def serves_again(server: RunningServer) -> bool:
@@ -42,7 +48,7 @@ def serves_again(server: RunningServer) -> bool:
 def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     one_server: RunningServer, victim: object
 ) -> None:
-    server, before = one_server, engine_processes(one_server)
+    server, before, memory = one_server, engine_processes(one_server), vllm_memory(one_server)
     text = ask(server, "one two", SHORT).text
     streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
     for stream in streams:
@@ -63,6 +69,8 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     print(f"answered after {answered_s:.2f} s, refused in {refused_s:.3f} s, up after {time.monotonic() - began:.1f} s")
     assert ask(server, "one two", SHORT).text == text
     until(lambda: gone(before), 10)
+    assert memory
+    until(lambda: not any(file.exists() for file in memory), 10)
 
 
 def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
