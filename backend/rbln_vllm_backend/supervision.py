@@ -50,6 +50,8 @@ class Supervision:
         self._restarted_at_s: deque[float] = deque()
         self._rests: RequestError | None = None  # why the engine is to rest
         self._stopped = threading.Event()
+        self._done = threading.Event()
+        self._released = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervision", daemon=True)
 
     def start(self) -> None:
@@ -65,14 +67,24 @@ class Supervision:
         self._rests = None
 
     def stop(self) -> None:
-        """Ends the thread; nothing is healed any more. A restart on its way is given up."""
+        """Nothing is healed any more; a restart on its way is given up. The engine, if there is one, goes on."""
         self._stopped.set()
-        while self._thread.is_alive():
+        while self._thread.is_alive() and not self._done.wait(_STOP_RETRY_S):
             if not self._service.is_accepting:
                 self._engine.stop()  # the thread may be waiting for its start
-            self._thread.join(_STOP_RETRY_S)
+
+    def release(self) -> None:
+        """Ends the thread, after ``stop`` and once the engine was stopped: its processes would be killed with it."""
+        self._released.set()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
+        self._look_after()
+        self._done.set()
+        self._released.wait()
+
+    def _look_after(self) -> None:
         while not self._stopped.wait(self._interval_s):
             failure = self._failure() if self._rests is None else self._sleep(self._rests)
             if self._stopped.is_set():

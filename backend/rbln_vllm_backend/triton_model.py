@@ -142,6 +142,7 @@ class TritonPythonModel:
         if self._metrics is not None:
             self._metrics.stop()
         self._service.stop()
+        self._supervision.release()
 
 
 def _require_decoupled(model_config: dict[str, Any]) -> None:

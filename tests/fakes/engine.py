@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from rbln_vllm_backend.engine import Generation, Piece, Step
@@ -31,11 +32,13 @@ class ScriptedEngine:
         self._held: dict[str, asyncio.Event] = {}
         self.stopped = False
         self.starts = 0
+        self.started_by: threading.Thread | None = None
         self.start_errors: list[Exception] = []
         self.died_of: str | None = None
 
     def start(self) -> str:
         self.starts += 1
+        self.started_by = threading.current_thread()
         self.died_of = None
         if self.start_errors:
             raise self.start_errors.pop(0)

@@ -55,6 +55,7 @@ def supervised(
     yield Supervised(engine, service, supervision)
     supervision.stop()
     service.stop()
+    supervision.release()
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -129,6 +130,16 @@ def test_the_engine_is_warmed_up_before_it_serves_again() -> None:
         assert not it.service.is_accepting  # this engine never ends its warm-up
         it.engine.died_of = "killed again"
         until(lambda: it.engine.starts == 3)
+
+
+def test_the_thread_that_starts_engines_outlives_them() -> None:
+    with supervised({}) as it:
+        it.engine.died_of = "killed"
+        until(lambda: it.engine.starts == 2 and it.service.is_accepting)
+        it.supervision.stop()
+        assert it.engine.started_by is not None
+        assert it.engine.started_by.is_alive()
+    assert not it.engine.started_by.is_alive()
 
 
 def test_a_death_while_stopping_is_not_healed() -> None:
