@@ -51,6 +51,29 @@ fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live s
 	@RBLN_GENERATED_REQUESTS=20000 $(BIN)/python -m pytest tests/unit/test_generated_requests.py
 	@RBLN_GENERATED_REQUESTS=2000 $(BIN)/python -m pytest tests/server/test_generated_requests.py
 
+soak: soak-short-requests soak-long-streams soak-flood soak-cancels soak-cancel-storm soak-reloads soak-chaos  ## everything long (about an hour)
+
+soak-short-requests: development  ## 100,000 short requests over 20 connections: rate and memory
+	@$(BIN)/python benchmarks/soak/short_requests.py
+
+soak-long-streams: development  ## a million streamed tokens: memory
+	@$(BIN)/python benchmarks/soak/long_streams.py
+
+soak-flood: development  ## 1,000 refused requests beside 64 streams: inter-token latency
+	@$(BIN)/python benchmarks/soak/flood.py
+
+soak-cancels: development  ## 200 cancels in every state: how soon the engine has let go
+	@$(BIN)/python benchmarks/soak/cancels.py
+
+soak-cancel-storm: development  ## 10,000 requests cancelled at once: memory, nothing left
+	@$(BIN)/python benchmarks/soak/cancels.py --cancels 0 --storm 10000
+
+soak-reloads: development  ## 20 loads and unloads: processes and memory
+	@$(BIN)/python benchmarks/soak/reloads.py
+
+soak-chaos: development  ## the engine's processes killed under 32 streams
+	@$(BIN)/python benchmarks/soak/chaos.py
+
 speculation-report: development  ## acceptance and equality of every method, through Triton (about 15 minutes)
 	@$(BIN)/python benchmarks/speculation_report.py --output docs/speculation-report.md
 

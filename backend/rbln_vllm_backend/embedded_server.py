@@ -10,11 +10,13 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from rbln_vllm_backend.lost_stubs import LostStubs
 from rbln_vllm_backend.server_assembly import EmbeddedServerError, Server, find_server
 
 __all__ = ["EmbeddedServerError", "Server", "ServerProcess", "find_server", "serve"]
@@ -25,11 +27,13 @@ POLL_S = 0.05
 # Triton's own --exit-timeout-secs is 30 s.
 STOP_TIMEOUT_S = 40.0
 LEFTOVERS_TIMEOUT_S = 3.0
+STUB_POLL_S = 1.0
 
 
 def serve(model_repository: str, options: Sequence[str]) -> int:
     """Runs tritonserver until it ends and returns its exit status, 128 + n if signal n ended it.
 
+    When a stub was killed the server is stopped, and the status is 1: it would go on without the model.
     SIGINT and SIGTERM are forwarded to tritonserver; the third one kills it with all that it started.
     To be called in the main thread. Raises EmbeddedServerError if there is no server to run.
     """
@@ -49,10 +53,20 @@ def serve(model_repository: str, options: Sequence[str]) -> int:
         if received:
             # It came before there was a process to forward it to; twice does no harm.
             server.send_signal(received[-1])
-        return server.wait() or 0
+        return _wait(server)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _wait(server: ServerProcess) -> int:
+    lost = LostStubs(server.pid or 0)
+    while (status := server.wait(timeout_s=STUB_POLL_S)) is None:
+        if lost.any(time.monotonic()):
+            print("A model's process was killed, and tritonserver doesn't replace it: stopping.", file=sys.stderr)
+            server.stop()
+            return 1
+    return status
 
 
 class ServerProcess:

@@ -140,12 +140,13 @@ class Step:
 
 
 class Engine(Protocol):
-    """An engine that was started: it generates until it is stopped or dies."""
+    """An engine that was started: it generates until it is stopped or dies. After ``stop`` it may be started again."""
 
     def start(self) -> str:
         """Loads the checkpoint; blocks until the engine can serve. Returns a line that describes it, for the log.
 
-        Called once, on the main thread, before any thread of ours exists: the engine's process may be a fork.
+        The first time it is called on the main thread, before any thread of ours exists: the engine's process may be a
+        fork. Afterwards on a thread that outlives the engine, whose processes end with it.
 
         Raises:
             ConfigError, EngineStartError: nothing is left running.
@@ -159,8 +160,17 @@ class Engine(Protocol):
             EngineDown: no request can.
         """
 
+    def failure(self) -> str | None:
+        """Why the engine can serve no request any more, None while it can; quick, from any thread."""
+
+    def progress(self) -> object | None:
+        """A value that differs after every step of the engine; None if it doesn't count its steps. From any thread."""
+
     def metrics(self) -> Iterable[Sample]:
         """The engine's own metrics as they are now; read from a thread that is not the loop's."""
 
     def stop(self) -> None:
-        """Ends the engine and its processes; open iterators raise. May be called twice, and after a failed start."""
+        """Ends the engine and its processes; open iterators raise. May be called twice, and after a failed start.
+
+        Called by another thread during ``start``, it makes that one fail soon.
+        """

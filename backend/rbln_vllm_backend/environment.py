@@ -30,6 +30,15 @@ def prepare(variables: Mapping[str, str], platform: Platform) -> None:
         _leave_out_rbln()
 
 
+def names_of_processes(model_name: str) -> dict[str, str]:
+    """Variables that put the model's name into vLLM's log lines and process titles, where the operator set none."""
+    names = {
+        "VLLM_LOGGING_PREFIX": f"[{model_name}] ".replace("%", "%%"),  # it becomes part of a format
+        "VLLM_PROCESS_NAME_PREFIX": f"{model_name}::VLLM",
+    }
+    return {variable: text for variable, text in names.items() if variable not in os.environ}
+
+
 def _name_the_interpreter() -> None:
     """An embedded interpreter may have no executable of its own, and multiprocessing starts processes with it."""
     if os.path.basename(sys.executable or "").startswith("python"):

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rbln_vllm_backend.masking import masked
+
 _REPR_LIMIT = 80
 
 
@@ -39,7 +41,7 @@ class Fault:
     value: object = None
 
     def __str__(self) -> str:
-        subject = self.key if self.value is None else f"{self.key} = {shown(self.value)}"
+        subject = self.key if self.value is None else f"{self.key} = {shown(masked(self.key, self.value))}"
         return f"{subject}: {self.rule}. {self.remedy}."
 
 

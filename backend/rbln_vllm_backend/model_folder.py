@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 from rbln_vllm_backend import adapters, config, npu_groups, rbln_options, unary_options, wire
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError, Fault
+from rbln_vllm_backend.masking import masked
 from rbln_vllm_backend.unary_options import UnaryOptions
 
 _FILE = "config.pbtxt"
-_SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 
 
 class ModelFolder:
@@ -119,14 +118,14 @@ def report(settings: BackendConfig | UnaryOptions) -> Iterator[str]:
     options = {f"serving.{name}": value for name, value in vars(settings.serving).items()}
     yield from _rows(options | {adapters.PREFIX + name: path for name, path in settings.adapters.items()})
     yield "environment"
-    yield from _rows({name: _masked(name, value) for name, value in settings.environment.items()})
+    yield from _rows(settings.environment)
     for note in settings.notes:
         yield f"note: {note}"
 
 
 def _rows(values: Mapping[str, object]) -> Iterator[str]:
     for name in sorted(values):
-        yield f"  {name} = {_spelled(values[name])}"
+        yield f"  {name} = {masked(name, _spelled(values[name]))}"
     if not values:
         yield "  none"
 
@@ -140,10 +139,6 @@ def _spelled(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return "(not set)" if value is None else str(value)
-
-
-def _masked(name: str, value: str) -> str:
-    return "(hidden)" if _SECRET.search(name) else value
 
 
 def _parser_faults(parameters: dict[str, str]) -> list[Fault]:

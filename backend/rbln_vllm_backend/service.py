@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
+from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,7 @@ class Service:
         self._outbox = Outbox()
         self._open: dict[str, _Open] = {}
         self._names = CancelNames(options.allow_cancel_by_id)
-        self._stopping = False
+        self._refusal: RequestError | None = None  # what every new request gets, while none is taken
         self.accepted = 0  # requests taken over since the start
 
     def start(self) -> None:
@@ -73,8 +74,7 @@ class Service:
         self._loop.start()
         self._outbox.start()
         try:
-            if self._options.warmup:
-                self._loop.run(self._warm_up()).result()
+            self.warm_up().result()
         except BaseException:
             self.stop()
             raise
@@ -87,8 +87,8 @@ class Service:
         request_id = uuid.uuid4().hex
         stream = self._outbox.open(reply, request_id, self.cancel)
         limit = self._options.max_inflight_requests
-        if self._stopping:
-            stream.fail(Unavailable(_UNLOADED))
+        if self._refusal is not None:
+            stream.fail(self._refusal)
         elif limit is not None and len(self._open) >= limit:
             stream.fail(
                 Unavailable(f"serving.max_inflight_requests = {limit} requests are in flight; try again later.")
@@ -97,6 +97,29 @@ class Service:
             self.accepted += 1
             self._open[request_id] = _Open(stream, request, call_id)
             self._loop.call(self._begin, request_id)
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether new requests are taken; false while the engine is down."""
+        return self._refusal is None
+
+    @property
+    def num_open(self) -> int:
+        """Requests between their acceptance and their end."""
+        return len(self._open)
+
+    def warm_up(self) -> Future[None]:
+        """Runs the warm-up request, unless it is switched off; raises EngineDown if the engine dies in it."""
+        return self._loop.run(self._warm_up() if self._options.warmup else _nothing())
+
+    def suspend(self, reason: RequestError) -> None:
+        """The engine is lost: ends every open request with the reason, at once, and refuses each new one with it."""
+        self._refusal = reason
+        self._loop.run(self._lose(reason)).result()
+
+    def resume(self) -> None:
+        """The engine serves again."""
+        self._refusal = None
 
     def ask_clients(self) -> int:
         """Looks after every open request, and cancels those whose client has gone. Returns how many are open."""
@@ -120,7 +143,7 @@ class Service:
 
     def stop(self) -> None:
         """Ends what is open, the engine, and the threads."""
-        self._stopping = True
+        self._refusal = Unavailable(_UNLOADED)
         self._loop.run(self._end_all()).result()
         self._engine.stop()
         self._loop.stop()
@@ -128,6 +151,10 @@ class Service:
 
     def _begin(self, request_id: str) -> None:
         opened = self._open[request_id]
+        if self._refusal is not None:  # it came since the request was accepted
+            del self._open[request_id]
+            opened.stream.fail(self._refusal)
+            return
         request = opened.request
         self._names.add(request_id, opened.call_id, request.client_id)
         # A deadline tells how far the answer came, so a unary one is then collected from its steps.
@@ -172,6 +199,9 @@ class Service:
         error = opened.reason or (Cancelled(_CANCELLED) if task.cancelled() else task.exception())
         if error is not None and not isinstance(error, RequestError):
             _log.error("Request %s failed inside the backend", request_id, exc_info=error)
+        # Its code, not its words: those may quote what the client sent.
+        outcome = getattr(error, "code", "INTERNAL") if error is not None else "complete"
+        _log.debug("Request %s ended after %d new tokens: %s", request_id, opened.num_tokens, outcome)
         # A stream whose last step was pushed takes no failure any more.
         opened.stream.fail(as_request_error(error or RuntimeError("no last step"), request_id))
 
@@ -192,9 +222,17 @@ class Service:
             opened.task.cancel()
 
     async def _end_all(self) -> None:
+        await self._end_each(Unavailable(_UNLOADED))
+
+    async def _lose(self, reason: RequestError) -> None:
+        for opened in self._open.values():
+            opened.stream.fail(reason)  # not when its task has ended: that may wait for an engine that hangs
+        await self._end_each(reason)
+
+    async def _end_each(self, reason: RequestError) -> None:
         tasks = [opened.task for opened in self._open.values() if opened.task is not None]
         for request_id in list(self._open):
-            self._end(request_id, Unavailable(_UNLOADED))
+            self._end(request_id, reason)
         if tasks:
             await asyncio.wait(tasks, timeout=_STUBBORN_S)
 
@@ -210,3 +248,7 @@ class Service:
             _log.warning("The warm-up request was refused: %s", error)
         else:
             _log.info("Warm-up took %.1f s", time.monotonic() - began)
+
+
+async def _nothing() -> None:
+    pass

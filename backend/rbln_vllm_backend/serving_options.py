@@ -67,6 +67,14 @@ class ServingOptions:
     allow_cancel_by_id: bool = option(
         False, Switch(), "any client may cancel a request of this instance by its Triton request id"
     )
+    engine_restarts: int = option(
+        3, Integer(minimum=0), "how often in 10 minutes an engine that died is started again; then the model stays down"
+    )
+    engine_stall_s: float = option(
+        300.0,
+        Number(minimum=0),
+        "an engine that makes no step for so long, while requests run, counts as dead; 0: it never does",
+    )
     drain_timeout_s: float = option(
         20.0,
         Number(minimum=0),
@@ -117,6 +125,12 @@ def _template_file(name: str, folder: Path) -> tuple[str | None, Fault | None]:
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         remedy = "Name a file that the server can read, relative to config.pbtxt, or give the template's text"
         return None, Fault(PREFIX + "chat_template", f"can't be read ({error})", remedy, name)
+
+
+def limits(options: ServingOptions) -> str:
+    """What is refused beyond, for the line of a load."""
+    chosen = {name: value for name, value in vars(options).items() if name.startswith("max_") and value is not None}
+    return ", ".join(f"{PREFIX}{name} = {value}" for name, value in chosen.items())
 
 
 def _nearest(key: str, rules: Mapping[str, Rule]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -15,10 +14,14 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import (
+    __version__,
     config,
     environment,
+    kept_memory,
     npu_groups,
     orphan_guard,
+    serving_options,
+    stub_processes,
     terms,
     triton_io,
     triton_log,
@@ -26,12 +29,16 @@ from rbln_vllm_backend import (
     triton_readiness,
     unary_call,
 )
-from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
+from rbln_vllm_backend.absence import Absence
+from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, Unavailable, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
+from rbln_vllm_backend.supervision import Supervision
 from rbln_vllm_backend.vllm_engine import VllmEngine
 from rbln_vllm_backend.watch import Watch
+
+_DROPPED = "The server has dropped this model."
 
 _log = logging.getLogger(__name__)
 
@@ -62,21 +69,27 @@ class TritonPythonModel:
         _log.info("The platform is %s", settings.platform)
         for note in settings.notes:
             _log.warning("%s", note)
-        environment.prepare({**settings.environment, **npus}, settings.platform)
+        names = environment.names_of_processes(args["model_name"])
+        environment.prepare({**names, **settings.environment, **npus}, settings.platform)
         engine = VllmEngine(settings)
         options = settings.serving
         self._service = Service(engine, options)
         self._terms = terms.of(settings)
         is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
-        self._watch = Watch(self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         orphan_guard.follow_server(os.getppid())
-        _log.info("%s", engine.start())
+        _log.info("rbln-vllm-backend %s: %s; %s", __version__, engine.start(), serving_options.limits(options))
         self._service.start()
+        self._supervision = Supervision(engine, self._service, options.engine_restarts, options.engine_stall_s)
+        absence = Absence(
+            stub_processes.has_successor, lambda: self._supervision.rest(Unavailable(_DROPPED)), self._supervision.wake
+        )
+        self._watch = Watch(
+            self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s, absence=absence
+        )
+        self._supervision.start()
         self._watch.start()
         self._metrics = self._start_metrics(engine, options.metrics_interval_s, args)
-        # What is loaded stays: collections during generation, and the interpreter's end, need not look at it again.
-        gc.collect()
-        gc.freeze()
+        kept_memory.keep()
 
     @staticmethod
     def _start_metrics(engine: VllmEngine, interval_s: float, args: dict[str, str]) -> MetricsBridge | None:
@@ -118,12 +131,18 @@ class TritonPythonModel:
         reply.expect(decoded)
         self._service.accept(decoded, reply, call.id)
 
+    def is_ready(self) -> bool:
+        """Whether requests are taken now; asked by servers from 26.03 on, so it must not take long."""
+        return self._service.is_accepting
+
     def finalize(self) -> None:
         """Stops everything; Triton calls it after the last open request has ended."""
         self._watch.stop()
+        self._supervision.stop()
         if self._metrics is not None:
             self._metrics.stop()
         self._service.stop()
+        self._supervision.release()
 
 
 def _require_decoupled(model_config: dict[str, Any]) -> None:

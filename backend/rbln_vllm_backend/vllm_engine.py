@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import multiprocessing
+import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -40,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 SUPPORTED = ((0, 30), (0, 32))  # first and last minor version
 _RISING = frozenset({"counter", "histogram", "summary"})  # prometheus_client's words for what only goes up
+_COUNTED_EACH_STEP = frozenset({"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:kv_cache_usage_perc"})
 _STOP_TIMEOUT_S = 15.0  # then vLLM kills its processes; Triton's own limit is 30 s
 _LOWEST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM's own server writes the same
 
@@ -52,10 +55,23 @@ class VllmEngine:
         self._llm: Any = None
         self._prompts: PromptRenderer
         self._adapters: Adapters
+        self._starting = False
+        self._starts = 0
         self._defaults: dict[str, Any] = {}
 
     def start(self) -> str:
         """See ``engine.Engine.start``."""
+        if self._starts:
+            # Threads of ours hold locks by now, which a forked engine process would find locked for ever.
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        self._starts += 1
+        self._starting = True
+        try:
+            return self._start()
+        finally:
+            self._starting = False
+
+    def _start(self) -> str:
         _require_device(self._config)
         version = _supported_version()
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -97,13 +113,22 @@ class VllmEngine:
                     _require_no_error(output, generation)
                     yield self._step(output)
         except EngineDeadError:
-            raise EngineDown("The engine has died; the model has to be loaded again.") from None
+            raise EngineDown("The engine has died.") from None
         except VLLMNotFoundError as error:
             raise NotFound(str(error)) from error
         except VLLMClientError as error:
             raise InvalidRequest(_named(error, generation)) from error
         except GracefulHTTPError as error:
             raise Unavailable(str(error)) from error
+
+    def failure(self) -> str | None:
+        """See ``engine.Engine.failure``."""
+        llm = self._llm
+        return "vLLM's engine has ended" if llm is not None and llm.errored else None
+
+    def progress(self) -> object | None:
+        """See ``engine.Engine.progress``: what vLLM's own statistics have counted; None with ``disable_log_stats``."""
+        return tuple(sample.value for sample in self.metrics() if sample.name in _COUNTED_EACH_STEP) or None
 
     def metrics(self) -> Iterator[Sample]:
         """See ``engine.Engine.metrics``. vLLM keeps them in the registry of prometheus_client, in this process."""
@@ -119,6 +144,9 @@ class VllmEngine:
 
     def stop(self) -> None:
         """See ``engine.Engine.stop``."""
+        if self._starting:
+            for process in multiprocessing.active_children():
+                process.kill()  # vLLM takes it for a failed start, and has no other way to be stopped in one
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=_STOP_TIMEOUT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from rbln_vllm_backend.engine import Generation, Piece, Step
@@ -28,9 +29,19 @@ class ScriptedEngine:
         self._scripts = scripts
         self.seen: list[Generation] = []
         self.aborted: list[str] = []
+        self._held: dict[str, asyncio.Event] = {}
         self.stopped = False
+        self.starts = 0
+        self.started_by: threading.Thread | None = None
+        self.start_errors: list[Exception] = []
+        self.died_of: str | None = None
 
     def start(self) -> str:
+        self.starts += 1
+        self.started_by = threading.current_thread()
+        self.died_of = None
+        if self.start_errors:
+            raise self.start_errors.pop(0)
         return "a scripted engine"
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
@@ -47,10 +58,23 @@ class ScriptedEngine:
                 await asyncio.Event().wait()
         except (asyncio.CancelledError, GeneratorExit):
             self.aborted.append(generation.prompt)
+            if held := self._held.get(generation.prompt):
+                await held.wait()
             raise
 
     def metrics(self) -> list[Sample]:
         return []
+
+    def hold(self, prompt: str) -> asyncio.Event:
+        """The engine will say nothing of that prompt, and let go of it only when the event is set."""
+        self._scripts = {key: script for key, script in self._scripts.items() if key != prompt}
+        return self._held.setdefault(prompt, asyncio.Event())
+
+    def failure(self) -> str | None:
+        return self.died_of
+
+    def progress(self) -> object | None:
+        return len(self.seen)
 
     def stop(self) -> None:
         self.stopped = True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from model_repository import NGRAM, small_engine, write_model
 from running_server import RunningServer, running
 
 from .client import Stream, ask, generate, post
+from .processes import engine_processes, gone, stub_of, until
 
 GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
 
@@ -26,29 +26,12 @@ def one_model(checkpoint: Path, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     return tmp_path / "models", tmp_path / "log"
 
 
-def engine_processes(server: RunningServer) -> list[psutil.Process]:
-    """Everything below tritonserver but the stub itself."""
-    root = psutil.Process(server.process.pid)
-    return [child for child in root.children(recursive=True) if "triton_python_backend_stub" not in child.name()]
-
-
 def shared_memory(server: RunningServer) -> set[Path]:
     """The shared memory that the server, its stub and the engine have mapped."""
     root = psutil.Process(server.process.pid)
     maps = [region for process in (root, *root.children(recursive=True)) for region in process.memory_maps()]
     found = {Path(region.path) for region in maps if region.path.startswith("/dev/shm/")}
     return {file for file in found if file.exists()}
-
-
-def until(condition: Callable[[], object], deadline_s: float) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0)
-
-
-def gone(processes: list[psutil.Process]) -> bool:
-    return all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes)
 
 
 def test_unloading_and_reloading_leaves_no_engine(one_model: tuple[Path, Path]) -> None:
@@ -97,8 +80,7 @@ def test_a_killed_server_takes_its_engine_along(one_model: tuple[Path, Path]) ->
 def test_a_killed_stub_takes_its_engine_along(one_model: tuple[Path, Path]) -> None:
     with running(*one_model) as server:
         engine = engine_processes(server)
-        (stub,) = (child for child in psutil.Process(server.process.pid).children() if "stub" in child.name())
-        stub.kill()
+        stub_of(server).kill()
         until(lambda: gone(engine), 10)
 
 

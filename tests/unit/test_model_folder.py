@@ -46,6 +46,8 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
         "  serving.default_chat_template_kwargs = {}\n"
         "  serving.default_timeout_s = (not set)\n"
         "  serving.drain_timeout_s = 20\n"
+        "  serving.engine_restarts = 3\n"
+        "  serving.engine_stall_s = 300\n"
         "  serving.ignored_parameters = id\n"
         "  serving.max_inflight_requests = (not set)\n"
         "  serving.max_n = 16\n"

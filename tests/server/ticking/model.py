@@ -6,6 +6,7 @@ The server is asked fifty times a second whether it still serves the model, so t
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from rbln_vllm_backend import triton_model
 from rbln_vllm_backend.engine import Generation, Piece, Step
 from rbln_vllm_backend.metrics_bridge import Sample
 
-TICK_S = 0.004
+TICK_S = 0.004  # the parameter env.TICK_S sets another
 
 
 class TickingEngine:
@@ -27,9 +28,10 @@ class TickingEngine:
         return "a ticking engine"
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
+        tick_s = float(os.environ.get("TICK_S", TICK_S))
         most = generation.sampling["max_tokens"]
         for number in range(1, most + 1):
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(tick_s)
             self._ticks += 1
             reason = "length" if number == most else None
             letters = 1 if generation.stream else number
@@ -38,6 +40,12 @@ class TickingEngine:
 
     def metrics(self) -> Iterator[Sample]:
         yield Sample("vllm:ticks_total", "Ticks.", True, {}, float(self._ticks))
+
+    def failure(self) -> str | None:
+        return None
+
+    def progress(self) -> object | None:
+        return self._ticks
 
     def stop(self) -> None:
         pass

@@ -1,0 +1,129 @@
+"""200 gRPC cancels of requests that are queued, in prefill and decoding: how soon each has left the engine's counts.
+
+C4 with --storm N: so many prompts of up to 100 kB submitted and cancelled at once; memory stays, nothing is left.
+python benchmarks/soak/cancels.py [--cancels 200] [--storm 10000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import re
+import sys
+import time
+import urllib.request
+
+from soaking import Connection, RunningServer, memory_mib, percentile, verdict, vllm_server
+
+SLOTS = 4
+LIMIT_S = 0.3
+LONG = '{"max_tokens": 1500, "ignore_eos": true, "temperature": 0}'
+PROMPT_TOKENS = 300
+COUNTS = re.compile(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", re.MULTILINE)
+STATES = ("queued", "prefill", "decode")
+STORM_GROWTH = 1.05
+STORM_AT_ONCE = 16
+OPTIONS = {"max_num_seqs": str(SLOTS), "max_model_len": "2048", "serving.metrics_interval_s": "0.02"}
+
+
+def unfinished(server: RunningServer) -> int:
+    """Requests that the engine counts as running or waiting."""
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics") as response:
+        text = response.read().decode()
+    return int(sum(float(number) for number in COUNTS.findall(text)))
+
+
+async def until_unfinished(server: RunningServer, count: int) -> float:
+    """Waits until the engine counts so many; the time in seconds."""
+    began = time.perf_counter()
+    while await asyncio.to_thread(unfinished, server) != count:
+        assert time.perf_counter() - began < 30, f"{unfinished(server)} unfinished requests, not {count}"
+        await asyncio.sleep(0.005)
+    return time.perf_counter() - began
+
+
+async def one_cancel(server: RunningServer, connection: Connection, state: str) -> float:
+    """Seconds from the cancel until the engine has let go."""
+    others = [connection.open(f"{number} one two", LONG) for number in range(SLOTS if state == "queued" else 0)]
+    readers = [asyncio.create_task(_read(stream)) for stream in others]
+    await until_unfinished(server, len(others))
+    # Words that no other prompt begins with, so that a prefill can't come from the prefix cache.
+    prompt = " ".join(str(random.randrange(10)) for _ in range(PROMPT_TOKENS)) if state == "prefill" else "hi"
+    stream = connection.open(prompt, LONG)
+    first = asyncio.create_task(_first(stream))
+    if state == "decode":
+        await first
+    else:
+        await until_unfinished(server, len(others) + 1)
+    stream.cancel()
+    took_s = await until_unfinished(server, len(others))
+    for other in others:
+        other.cancel()
+    await asyncio.gather(first, *readers, return_exceptions=True)
+    await until_unfinished(server, 0)
+    return took_s
+
+
+async def _first(stream: object) -> None:
+    async for _ in stream:  # type: ignore[attr-defined]
+        return
+
+
+async def _read(stream: object) -> None:
+    async for _ in stream:  # type: ignore[attr-defined]
+        pass
+
+
+async def cancels(server: RunningServer, count: int) -> int:
+    """The exit status."""
+    connection, took_s = Connection(server), dict[str, list[float]]((state, []) for state in STATES)
+    for number in range(count):
+        state = STATES[number % len(STATES)]
+        took_s[state].append(await one_cancel(server, connection, state))
+    await connection.close()
+    for state, times in took_s.items():
+        p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
+        print(f"{state}: p50 {1000 * p50:.0f} ms, p99 {1000 * p99:.0f} ms of {len(times)}", flush=True)
+    p99 = percentile(list(itertools.chain(*took_s.values())), 0.99)
+    return verdict(p99 <= LIMIT_S, f"{count} cancels: p99 {1000 * p99:.0f} ms until the engine's counts are down")
+
+
+async def storm(server: RunningServer, count: int) -> int:
+    """The exit status."""
+    turns, memory = iter(range(count)), []
+
+    async def one(connection: Connection) -> None:
+        for number in turns:
+            stream = connection.open("one two " * random.choice((10, 100, 12_500)), LONG)
+            first = asyncio.create_task(_first(stream))
+            await asyncio.sleep(random.random() * 0.02)
+            stream.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            if number % max(1, count // 10) == 0:
+                memory.append(memory_mib(server))
+                print(f"{number}: {memory[-1]}", flush=True)
+
+    connections = [Connection(server) for _ in range(STORM_AT_ONCE)]
+    await asyncio.gather(*(one(connection) for connection in connections))
+    await asyncio.gather(*(connection.close() for connection in connections))
+    await until_unfinished(server, 0)
+    memory.append(memory_mib(server))
+    growth = {name: memory[-1][name] / memory[2][name] for name in memory[0]}
+    return verdict(max(growth.values()) <= STORM_GROWTH, f"{count} cancelled, none unfinished, memory x {growth}")
+
+
+def main() -> int:
+    """Exit status 0 if all leave in time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cancels", type=int, default=200)
+    parser.add_argument("--storm", type=int, default=0)
+    options = parser.parse_args()
+    with vllm_server(OPTIONS) as server:
+        status = asyncio.run(cancels(server, options.cancels)) if options.cancels else 0
+        return (asyncio.run(storm(server, options.storm)) if options.storm else 0) or status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

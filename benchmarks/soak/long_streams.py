@@ -1,0 +1,51 @@
+"""L8: a million streamed tokens, a response each; the memory of stub and server beside that after 50,000.
+
+python benchmarks/soak/long_streams.py [--tokens 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from soaking import Connection, RunningServer, memory_mib, ticking_server, verdict
+
+STREAMS = 16
+PER_STREAM = 1000
+WARM_TOKENS = 50_000
+GROWTH = 1.02
+
+
+async def run(server: RunningServer, tokens: int) -> None:
+    """Streams so many tokens; every client reads."""
+    turns = iter(range(tokens // PER_STREAM))
+
+    async def one() -> None:
+        connection = Connection(server)
+        for _ in turns:
+            responses, error = await connection.ask("hi", f'{{"max_tokens": {PER_STREAM}}}')
+            assert error is None, error
+            assert 0 < responses <= PER_STREAM
+        await connection.close()
+
+    await asyncio.gather(*(one() for _ in range(STREAMS)))
+
+
+def main() -> int:
+    """Exit status 0 if the memory grows by 2 % at most."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    tokens = parser.parse_args().tokens
+    with ticking_server() as server:
+        asyncio.run(run(server, WARM_TOKENS))
+        before = memory_mib(server)
+        print(f"{WARM_TOKENS} tokens: {before}", flush=True)
+        asyncio.run(run(server, tokens - WARM_TOKENS))
+        after = memory_mib(server)
+    growth = {name: after[name] / before[name] for name in before}
+    return verdict(max(growth.values()) <= GROWTH, f"{tokens} tokens: {after} MiB, x {growth} since {WARM_TOKENS}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The processes of a running server: its stub, the engine's core, the core's worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from running_server import RunningServer
+
+
+def stub_of(server: RunningServer) -> psutil.Process:
+    """Triton's process for the one model."""
+    (stub,) = (child for child in psutil.Process(server.process.pid).children() if "stub" in child.name())
+    return stub
+
+
+def engine_processes(server: RunningServer) -> list[psutil.Process]:
+    """Everything below tritonserver but the stubs themselves."""
+    root = psutil.Process(server.process.pid)
+    return [child for child in root.children(recursive=True) if "triton_python_backend_stub" not in child.name()]
+
+
+def core_of(server: RunningServer) -> psutil.Process:
+    """The process of vLLM's engine core."""
+    (core,) = (child for child in stub_of(server).children() if "EngineCore" in " ".join(child.cmdline()))
+    return core
+
+
+def worker_of(server: RunningServer) -> psutil.Process:
+    """The process that runs the model for the engine core."""
+    (worker,) = (child for child in core_of(server).children() if "Worker" in " ".join(child.cmdline()))
+    return worker
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether none of them runs."""
+    return all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes)
+
+
+def until(condition: Callable[[], object], deadline_s: float) -> None:
+    """Returns once the condition holds."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.01)

@@ -1,0 +1,92 @@
+"""An engine that dies under its streams: each is answered at once, the next engine serves, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from model_repository import small_engine, write_model
+from running_server import RunningServer, running
+
+from .client import Stream, ask, post
+from .processes import core_of, engine_processes, gone, until, worker_of
+
+GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
+SHORT = {**GREEDY, "max_tokens": 8}
+DOWN = "The engine is down and is started again; try again later."
+ANSWERED_S = 2.0
+RESTARTED_S = 300.0  # a starved machine needs minutes
+REFUSED_S = 1.0  # 0.1 s on a machine of its own; this one is busy
+
+
+@pytest.fixture(scope="module")
+def one_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("death")
+    write_model(folder / "models", "llm", small_engine(checkpoint, **{"serving.engine_restarts": "10"}))
+    with running(folder / "models", folder / "log", ["--model-control-mode=explicit", "--load-model=llm"]) as server:
+        yield server
+
+
+def vllm_memory(server: RunningServer) -> set[Path]:
+    """The shared memory that the engine's processes have mapped, Triton's apart."""
+    maps = [region for process in engine_processes(server) for region in process.memory_maps()]
+    return {Path(region.path) for region in maps if region.path.startswith("/dev/shm/psm_")}
+
+
+def serves_again(server: RunningServer) -> bool:
+    return ask(server, "hi", SHORT).finals == 1
+
+
+@pytest.mark.parametrize("victim", [core_of, worker_of])
+def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
+    one_server: RunningServer, victim: object
+) -> None:
+    server, before, memory = one_server, engine_processes(one_server), vllm_memory(one_server)
+    text = ask(server, "one two", SHORT).text
+    streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
+    for stream in streams:
+        stream.first_piece()
+    os.kill(victim(server).pid, signal.SIGKILL)  # type: ignore[operator]
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(streams)) as pool:
+        answers = list(pool.map(lambda stream: stream.answer(), streams))
+    answered_s = time.monotonic() - began
+    began = time.monotonic()
+    refused = ask(server, "hi", SHORT)
+    refused_s = time.monotonic() - began
+    assert {(answer.error, answer.finals) for answer in answers} <= {(DOWN, 0), ("The engine has died.", 0)}
+    assert answered_s < ANSWERED_S
+    assert (refused.error, refused.finals) == (DOWN, 0)
+    assert refused_s < REFUSED_S
+    until(lambda: serves_again(server), RESTARTED_S)
+    print(f"answered after {answered_s:.2f} s, refused in {refused_s:.3f} s, up after {time.monotonic() - began:.1f} s")
+    assert ask(server, "one two", SHORT).text == text
+    until(lambda: gone(before), 10)
+    assert memory
+    until(lambda: not any(file.exists() for file in memory), 10)
+
+
+def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
+    core = core_of(one_server)
+    seen = one_server.log_text().count("The engine is up again")
+    os.kill(core.pid, signal.SIGKILL)
+    until(lambda: one_server.log_text().count("The engine is up again") > seen, RESTARTED_S)
+    assert serves_again(one_server)
+
+
+def test_an_unload_while_the_engine_is_down_leaves_nothing(one_server: RunningServer) -> None:
+    core = core_of(one_server)
+    os.kill(core.pid, signal.SIGKILL)
+    until(lambda: ask(one_server, "hi", SHORT).error, ANSWERED_S)
+    everything = engine_processes(one_server)
+    assert post(one_server, "repository/models/llm/unload")[0] == 200
+    one_server.wait_for_log("successfully unloaded 'llm'", 30)
+    until(lambda: gone(everything), 10)
+    assert not [one for one in psutil.Process(one_server.process.pid).children(recursive=True) if one.is_running()]
