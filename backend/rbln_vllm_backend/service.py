@@ -58,7 +58,7 @@ class Service:
         self._engine = engine
         self._options = options
         self._loop = LoopThread()
-        self._outbox = Outbox()
+        self._outbox = Outbox(self._loop.call_soon)
         self._open: dict[str, _Open] = {}
         self._names = CancelNames(options.allow_cancel_by_id)
         self._stopping = False

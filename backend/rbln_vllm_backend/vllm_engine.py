@@ -292,13 +292,15 @@ def _vector(output: Any) -> Step:
 
 def _require_no_error(output: Any, generation: Generation) -> None:
     """An engine's error or abort is an error reply, never text."""
-    reasons = {completion.finish_reason for completion in output.outputs}
+    reasons = {completion.finish_reason for completion in output.outputs if completion.finish_reason}
+    if not reasons:
+        return
     constraint = generation.sampling.get("structured_outputs")
     if "error" in reasons and constraint is not None:
         # Some constraints are only compiled in the engine's process, which tells no more than this.
         raise InvalidRequest.about("structured_outputs", constraint, "the engine can't compile it")
     if reasons & {"abort", "error"}:
-        raise RequestError(f"The engine ended the request ({', '.join(sorted(filter(None, reasons)))}).")
+        raise RequestError(f"The engine ended the request ({', '.join(sorted(reasons))}).")
 
 
 def _logprobs(positions: Sequence[Mapping[int, Any]] | None) -> tuple[Mapping[int, TokenLogprob], ...] | None:
