@@ -135,7 +135,8 @@ def _contestants(
         if options.other_model:
             root = psutil.Process(options.other_pid) if options.other_pid else None
             port = int(options.other_grpc.rsplit(":", 1)[1])
-            found.append(TritonDoor(options.other_model, "grpc", "", port, options.other_model, load, root))
+            name = options.other_model
+            found.append(TritonDoor(f"Triton model {name}", "grpc", "", port, name, load, root, engine_model=name))
         yield found
 
 

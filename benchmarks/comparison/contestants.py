@@ -126,6 +126,7 @@ class TritonDoor:
     model: str
     load: LineProcess
     root: psutil.Process | None
+    engine_model: str = "llm"  # the model whose stub holds the engine
 
     def run(self, run: Run) -> Outcome:
         """See ``Contestant.run``."""
@@ -133,7 +134,7 @@ class TritonDoor:
 
     def use(self) -> Use:
         """See ``Contestant.use``."""
-        return use_of(self.root, "llm") if self.root else Use({}, {})
+        return use_of(self.root, self.engine_model) if self.root else Use({}, {})
 
 
 def doors(server: RunningServer, load: LineProcess, unary: bool) -> list[TritonDoor]:
