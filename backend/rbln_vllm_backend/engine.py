@@ -55,7 +55,8 @@ class Generation:
     ``request_id`` is ours and unique. ``sampling`` holds only what the client set, typed and checked.
     With ``stream`` the engine answers a step at a time, else once with the whole. ``adapter`` names a LoRA adapter of
     the configuration. A lower ``priority`` is served earlier, where the engine schedules by priority. With
-    ``embedding`` there is one step, whose text is the vector as a JSON list.
+    ``embedding`` there is one step, whose text is the vector as a JSON list. ``trace_headers`` are the parent of the
+    engine's span, where it traces.
     """
 
     request_id: str
@@ -65,6 +66,7 @@ class Generation:
     adapter: str | None = None
     priority: int = 0
     embedding: Embedding | None = None
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ class Service:
             request.adapter,
             request.priority,
             request.embedding,
+            request.trace_headers,
         )
         opened.task = asyncio.ensure_future(self._serve(opened, generation, collect=stepwise and not request.stream))
         if request.timeout_s is not None:

@@ -53,6 +53,7 @@ class VllmEngine:
         self._prompts: PromptRenderer
         self._adapters: Adapters
         self._defaults: dict[str, Any] = {}
+        self._traces = False
 
     def start(self) -> str:
         """See ``engine.Engine.start``."""
@@ -81,6 +82,7 @@ class VllmEngine:
         self._prompts = PromptRenderer(self._llm, self._config.serving)
         self._adapters = Adapters(self._llm, self._config.adapters)
         self._defaults = vllm_sampling.defaults(vllm_config, self._config.speculation)
+        self._traces = vllm_config.observability_config.otlp_traces_endpoint is not None
         return _description(version, vllm_config, self._config)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
@@ -129,7 +131,7 @@ class VllmEngine:
         _require_task(await self._llm.get_supported_tasks(), embedding is not None)
         prompt = await self._prompts.render(generation.prompt, num_new_tokens=0 if embedding else 1)
         adapter = await self._adapters.get(generation.adapter)
-        further = {"lora_request": adapter, "priority": generation.priority}
+        further = {"lora_request": adapter, "priority": generation.priority, "trace_headers": self._trace(generation)}
         if embedding is not None:
             from vllm.pooling_params import PoolingParams
 
@@ -137,6 +139,10 @@ class VllmEngine:
             return self._llm.encode(prompt, pooling, generation.request_id, **further)
         params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
         return self._llm.generate(prompt, params, generation.request_id, **further)
+
+    def _trace(self, generation: Generation) -> Mapping[str, str] | None:
+        """The parent of vLLM's span; nothing where it doesn't trace, which it would log as a mistake."""
+        return generation.trace_headers if self._traces else None
 
     def _step(self, output: Any) -> Step:
         pieces = tuple(self._piece(completion) for completion in output.outputs)
