@@ -91,10 +91,11 @@ class ResponseStream:
         """Sends what waits; at the end, FINAL. A reply that can't be sent is given up, and said in the log."""
         if self._closed:
             return
-        self._announced = False  # before the look at what waits: what is pushed after it is announced anew
+        # Before the look at what waits: what is pushed after it is announced anew.
+        announced, self._announced = self._announced, False
         failure = self._failure  # read first: what was pushed before the failure is then in the queue
         step = merge(_drain(self._waiting))
-        if step is not None and not _is_worth_a_response(step):
+        if step is not None and not announced and not _is_worth_a_response(step):
             self._waiting.appendleft(step)
             step = None
         try:
