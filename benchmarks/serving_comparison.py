@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +49,6 @@ def main() -> int:
     rows: list[Row] = []
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(_Load()) as load:
-        # In a process of its own: what it imports isn't measured with the rest.
         checkpoint = _checkpoint(Path(folder) / "checkpoint", options.max_model_len)
         for speculation in options.speculation:
             parameters = _parameters(checkpoint, speculation, options)
@@ -69,11 +69,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--speculation", type=names, default=list(SPECULATION), metavar="none,ngram")
     parser.add_argument("--doors", type=names, default=list(DOORS), metavar="in-process,openai,triton")
-    parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer")
+    parser.add_argument("--max-tokens", type=numbers, default=[128], metavar="N,…", help="tokens of each answer")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens of a run; at least two answers a stream")
     parser.add_argument("--stream-interval", type=int, default=1, help="vLLM's flag of that name, for all")
     parser.add_argument("--max-model-len", type=int, default=512)
     parser.add_argument("--parameter", action="append", default=[], metavar="KEY=VALUE", help="another of config.pbtxt")
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another Triton with this parameter of config.pbtxt, measured beside the first",
+    )
     parser.add_argument("--other-model", help="a model of a running Triton")
     parser.add_argument("--other-grpc", default="127.0.0.1:8001", metavar="HOST:PORT")
     parser.add_argument("--other-pid", type=int)
@@ -96,6 +103,7 @@ class _Load:
 
 
 def _checkpoint(folder: Path, max_model_len: int) -> Path:
+    # In a process of its own: what that imports isn't measured with the rest.
     code = f"import tiny_checkpoint, pathlib; tiny_checkpoint.make(pathlib.Path({str(folder)!r}), {max_model_len})"
     subprocess.run([sys.executable, "-c", code], cwd=Path(tiny_checkpoint.__file__).parent, check=True)
     return folder
@@ -132,6 +140,12 @@ def _contestants(
         if "triton" in options.doors:
             server, has_unary = stack.enter_context(triton(logs, parameters))
             found += doors(server, load, has_unary)
+        for number, variant in enumerate(options.also):
+            key, value = variant.split("=", 1)
+            folder = logs / f"also-{number}"
+            folder.mkdir()
+            server, _ = stack.enter_context(triton(folder, {**parameters, key: value}))
+            found += doors(server, load, unary=False, named=f", {variant}")
         if options.other_model:
             root = psutil.Process(options.other_pid) if options.other_pid else None
             port = int(options.other_grpc.rsplit(":", 1)[1])
@@ -145,11 +159,11 @@ def _turns(contestants: Sequence[Contestant], speculation: str, options: argpars
         outcome = contestant.run(WARM_UP)
         if outcome.failed:
             raise RuntimeError(f"{contestant.name}: {outcome.failed} requests of the warm-up failed: {outcome.failure}")
-    plan = [(number, streams) for number in range(options.rounds) for streams in options.concurrency]
+    plan = list(product(range(options.rounds), options.max_tokens, options.concurrency))
     with tqdm(total=len(plan) * len(contestants), desc=f"speculation {speculation}") as progress:
-        for number, streams in plan:
-            requests = max(2 * streams, math.ceil(options.tokens / options.max_tokens))
-            run = Run(streams, requests, options.max_tokens, SEED + 1000 * number + streams)
+        for number, max_tokens, streams in plan:
+            requests = max(2 * streams, math.ceil(options.tokens / max_tokens))
+            run = Run(streams, requests, max_tokens, SEED + 1000 * number + streams)
             at = number % len(contestants)
             for contestant in [*contestants[at:], *contestants[:at]]:
                 yield _measure(contestant, contestants, run, number, speculation, options.stream_interval)

@@ -17,6 +17,7 @@ from typing import IO, Protocol
 
 import psutil
 
+from comparison.figures import REFERENCE
 from comparison.line_process import LineProcess
 from comparison.load import Outcome
 from comparison.load_process import Job
@@ -79,7 +80,7 @@ class InProcess:
 class OpenAIServer:
     """vLLM's own server, streaming completions."""
 
-    name = "vLLM's OpenAI server"
+    name = REFERENCE
 
     def __init__(self, parameters: Mapping[str, str], log: IO[str], load: LineProcess) -> None:
         (self._port,) = free_ports(1)
@@ -137,12 +138,12 @@ class TritonDoor:
         return use_of(self.root, self.engine_model) if self.root else Use({}, {})
 
 
-def doors(server: RunningServer, load: LineProcess, unary: bool) -> list[TritonDoor]:
+def doors(server: RunningServer, load: LineProcess, unary: bool, named: str = "") -> list[TritonDoor]:
     """The doors of this backend: gRPC streams, and the unary model if the repository has it."""
     assert server.process.pid is not None
     root = psutil.Process(server.process.pid)
     http_port, grpc_port = (int(address.rsplit(":", 1)[1]) for address in (server.http, server.grpc))
-    found = [TritonDoor("Triton gRPC stream", "grpc", "", grpc_port, "llm", load, root)]
+    found = [TritonDoor(f"Triton gRPC stream{named}", "grpc", "", grpc_port, "llm", load, root)]
     if unary:
         path = "/v2/models/llm_unary/generate"
         found.append(TritonDoor("Triton HTTP unary", "whole", path, http_port, "llm_unary", load, root))

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from comparison.contestants import OpenAIServer
-
-REFERENCE = OpenAIServer.name
+REFERENCE = "vLLM's OpenAI server"
 
 
 @dataclass(frozen=True)
@@ -88,27 +86,29 @@ def markdown(rows: Sequence[Row], command: str) -> str:
 
 
 _HEAD = (
-    "| streams | door | tokens/s | of vLLM's server | TTFT p50, p99 (ms) | gap p50, p99 (ms) | responses per token "
+    "| streams | tokens per answer | door | tokens/s "
+    "| of vLLM's server | TTFT p50, p99 (ms) | gap p50, p99 (ms) | responses per token "
     "| CPU µs per token: frontend | tritonserver | facade | engine | client | RSS MB: frontend, tritonserver |"
 )
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    lines = [_HEAD, "|" + "---|" * 13]
-    for concurrency in sorted({row.concurrency for row in rows}):
-        at = [row for row in rows if row.concurrency == concurrency]
-        for contestant in dict.fromkeys(row.contestant for row in at):
+    lines = [_HEAD, "|" + "---|" * 14]
+    for setting in sorted({(row.concurrency, row.max_tokens) for row in rows}):
+        at = [row for row in rows if (row.concurrency, row.max_tokens) == setting]
+        # In the order of the first round, whatever a later one began with.
+        for contestant in dict.fromkeys(row.contestant for row in sorted(at, key=lambda row: row.round)):
             group = _Group([row for row in at if row.contestant == contestant])
-            lines.append(_line(concurrency, contestant, group, ratio(at, contestant)))
+            lines.append(_line(setting, contestant, group, ratio(at, contestant)))
     return [*lines, ""]
 
 
-def _line(concurrency: int, contestant: str, group: _Group, to_reference: float | None) -> str:
+def _line(setting: tuple[int, int], contestant: str, group: _Group, to_reference: float | None) -> str:
     median = group.median
     failed = sum(row.failed for row in group.rows)
     cpu = [f"{median(f'cpu_us_{part}'):.0f}" for part in ("frontend", "tritonserver", "facade", "engine", "client")]
     cells = [
-        str(concurrency),
+        *map(str, setting),
         contestant + (f" (**{failed} failed**)" if failed else ""),
         f"{median('tokens_per_s'):.0f} ({group.spread('tokens_per_s')})",
         "–" if to_reference is None else f"{to_reference:.2f}",
@@ -141,7 +141,10 @@ _PANELS = {
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """One picture for each kind of speculation, beside ``path``: four figures over the number of streams."""
+    """One picture for each kind of speculation, beside ``path``: four figures over the number of streams.
+
+    Answers of several lengths are told apart in the tables only; the pictures show the shortest.
+    """
     import matplotlib
 
     matplotlib.use("agg")
@@ -149,7 +152,8 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
     for speculation in dict.fromkeys(row.speculation for row in rows):
         figure, panels = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
-        ours = [row for row in rows if row.speculation == speculation]
+        shortest = min(row.max_tokens for row in rows)
+        ours = [row for row in rows if (row.speculation, row.max_tokens) == (speculation, shortest)]
         for panel, (name, title) in zip(panels.flat, _PANELS.items(), strict=True):
             for contestant in dict.fromkeys(row.contestant for row in ours):
                 line = [row for row in ours if row.contestant == contestant]
