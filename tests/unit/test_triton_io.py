@@ -49,10 +49,11 @@ def one(text: str, finish: str | None = None, **more: Any) -> Step:
 
 def test_a_request_carries_its_trace_and_its_headers_are_no_sampling_parameters(pb: Any, io: Any) -> None:
     prompt = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
-    context, parameters = json.dumps({"traceparent": "00-a-b-01"}), json.dumps({"traceparent": "00-c-d-01", "n": 2})
-    request = io.decode(pb.InferenceRequest([prompt], parameters, trace_context=context), Terms())
+    trace = pb.InferenceTrace(json.dumps({"traceparent": "00-a-b-01"}))
+    parameters = {"traceparent": "00-c-d-01", "n": 2}
+    request = io.decode(pb.InferenceRequest([prompt], trace=trace), parameters, Terms())
     assert (request.trace_headers, request.sampling) == ({"traceparent": "00-a-b-01"}, {"n": 2})
-    untraced = io.decode(pb.InferenceRequest([prompt], parameters), Terms())
+    untraced = io.decode(pb.InferenceRequest([prompt]), parameters, Terms())
     assert untraced.trace_headers == {"traceparent": "00-c-d-01"}
 
 
