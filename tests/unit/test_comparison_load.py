@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+from comparison import perf_analyzer
 from comparison.grpc_connections import InferStream, call
 from comparison.http_connections import EventStream, WholeAnswer, post
 from comparison.load import Connection, Outcome, drive, percentile_ms
@@ -127,3 +128,14 @@ def test_a_grpc_call_without_a_response_is_a_failure() -> None:
 def test_percentiles_are_in_milliseconds() -> None:
     assert percentile_ms([1_000_000, 2_000_000, 3_000_000], 50) == 2.0
     assert percentile_ms([5_000_000], 99) == 5.0
+
+
+def test_perf_analyzers_export_gives_the_same_figures() -> None:
+    requests = [
+        {"timestamp": 1_000_000, "response_timestamps": [3_000_000, 4_000_000, 6_000_000]},
+        {"timestamp": 2_000_000, "response_timestamps": [6_000_000, 7_000_000]},
+        {"timestamp": 2_000_000, "response_timestamps": []},
+    ]
+    outcome = perf_analyzer.outcome({"experiments": [{"requests": requests}]}, client_cpu_s=0.5)
+    assert (outcome.requests, outcome.failed, outcome.responses, outcome.client_cpu_s) == (3, 1, 5, 0.5)
+    assert (outcome.ttft_p50_ms, outcome.gap_p50_ms, outcome.duration_s) == (3.0, 1.0, 0.006)
