@@ -39,6 +39,7 @@ from model_repository import NGRAM, small_engine  # noqa: E402
 SPECULATION: Mapping[str, Mapping[str, str]] = {"none": {}, "ngram": NGRAM}
 DOORS = ("in-process", "openai", "triton")
 SEED = 20261129
+_MOST_ANSWERS = 16  # of one stream: a single one is slow, and a few answers tell its latency
 WARM_UP = Run(concurrency=8, requests=16, max_tokens=32, seed=SEED - 1)
 
 
@@ -70,7 +71,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--speculation", type=names, default=list(SPECULATION), metavar="none,ngram")
     parser.add_argument("--doors", type=names, default=list(DOORS), metavar="in-process,openai,triton")
     parser.add_argument("--max-tokens", type=numbers, default=[128], metavar="N,…", help="tokens of each answer")
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens of a run; at least two answers a stream")
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens of a run, within 2 to 16 answers a stream")
     parser.add_argument("--stream-interval", type=int, default=1, help="vLLM's flag of that name, for all")
     parser.add_argument("--max-model-len", type=int, default=512)
     parser.add_argument("--parameter", action="append", default=[], metavar="KEY=VALUE", help="another of config.pbtxt")
@@ -162,7 +163,7 @@ def _turns(contestants: Sequence[Contestant], speculation: str, options: argpars
     plan = list(product(range(options.rounds), options.max_tokens, options.concurrency))
     with tqdm(total=len(plan) * len(contestants), desc=f"speculation {speculation}") as progress:
         for number, max_tokens, streams in plan:
-            requests = max(2 * streams, math.ceil(options.tokens / max_tokens))
+            requests = max(2 * streams, min(math.ceil(options.tokens / max_tokens), _MOST_ANSWERS * streams))
             run = Run(streams, requests, max_tokens, SEED + 1000 * number + streams)
             at = number % len(contestants)
             for contestant in [*contestants[at:], *contestants[:at]]:
