@@ -81,6 +81,12 @@ speculation-speed: development  ## tokens a second with and without speculation 
 	@$(BIN)/rbln-vllm-backend demo-model
 	@$(BIN)/python benchmarks/speculation_speed.py --output docs/speculation-speed.md
 
+bench: development  ## tokens/s, latency, CPU beside vLLM's own server (about 30 minutes; OPTIONS="--rounds 1" and more)
+	@$(BIN)/python benchmarks/serving_comparison.py $(OPTIONS)
+
+perf-analyzer: development  ## NVIDIA's perf_analyzer on a server of its own (OPTIONS="--grpc HOST:PORT" for a running one)
+	@$(BIN)/python benchmarks/perf_analyzer_report.py $(OPTIONS)
+
 lint: development  ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 

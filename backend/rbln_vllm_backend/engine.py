@@ -1,6 +1,7 @@
 """The port to an engine: what the service needs of one, and the values that cross.
 
 ``vllm_engine`` implements it over vLLM, ``tests/fakes`` over a script. Every value here is frozen: it crosses threads.
+``Piece`` and ``Step`` are made for every token: a struct of msgspec takes a fifth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from rbln_vllm_backend.metrics_bridge import Sample
 
@@ -52,7 +55,8 @@ class Generation:
     ``request_id`` is ours and unique. ``sampling`` holds only what the client set, typed and checked.
     With ``stream`` the engine answers a step at a time, else once with the whole. ``adapter`` names a LoRA adapter of
     the configuration. A lower ``priority`` is served earlier, where the engine schedules by priority. With
-    ``embedding`` there is one step, whose text is the vector as a JSON list.
+    ``embedding`` there is one step, whose text is the vector as a JSON list. ``trace_headers`` are the parent of the
+    engine's span, where it traces.
     """
 
     request_id: str
@@ -62,6 +66,7 @@ class Generation:
     adapter: str | None = None
     priority: int = 0
     embedding: Embedding | None = None
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,7 @@ class SpeculationCounts:
         return 1.0 + (self.accepted_tokens / self.steps if self.steps else 0.0)
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """What one sequence gained since its last piece; ``finish_reason`` is set on its last one.
 
     ``logprobs`` has one mapping (token id -> candidate) for each new token. ``cumulative_logprob`` covers the sequence
@@ -126,8 +130,7 @@ class Piece:
     token_ids: Sequence[int] = ()
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What one engine step gave one request: a piece for each sequence that moved.
 
     ``num_cached_tokens`` says how many of the prompt's tokens were in the prefix cache, where the engine knows.

@@ -26,6 +26,10 @@ class LoopThread:
         """Calls the function soon, on the loop; from any thread. After ``stop`` nothing is called."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Calls the function once what is ready now has run; on the loop only."""
+        self._loop.call_soon(function)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Runs the coroutine on the loop; its result or error comes through the future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

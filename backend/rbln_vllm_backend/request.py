@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rbln_vllm_backend import embeddings, inputs, prompts, sampling, values
@@ -26,7 +26,7 @@ class Request:
 
     ``asked`` holds the names of the ``return_…`` inputs that are true. ``prefix`` is what a unary answer starts with.
     ``client_id`` is Triton's request id, which the server echoes by itself; it need not be unique. ``timeout_s`` is the
-    deadline, in seconds from now.
+    deadline, in seconds from now. ``trace_headers`` say which trace the request belongs to.
     """
 
     prompt: Prompt
@@ -39,6 +39,7 @@ class Request:
     priority: int = 0
     timeout_s: float | None = None
     embedding: Embedding | None = None
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sequences(self) -> int:

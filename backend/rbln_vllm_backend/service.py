@@ -59,7 +59,7 @@ class Service:
         self._engine = engine
         self._options = options
         self._loop = LoopThread()
-        self._outbox = Outbox()
+        self._outbox = Outbox(self._loop.call_soon)
         self._open: dict[str, _Open] = {}
         self._names = CancelNames(options.allow_cancel_by_id)
         self._refusal: RequestError | None = None  # what every new request gets, while none is taken
@@ -167,6 +167,7 @@ class Service:
             request.adapter,
             request.priority,
             request.embedding,
+            request.trace_headers,
         )
         opened.task = asyncio.ensure_future(self._serve(opened, generation, collect=stepwise and not request.stream))
         if request.timeout_s is not None:

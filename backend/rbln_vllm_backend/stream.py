@@ -1,8 +1,9 @@
 """From the event loop to Triton: order, merging, and exactly one FINAL.
 
-The loop pushes steps and never waits. A sender thread delivers them; each stream stays with one thread, so its order
-holds. Steps that pile up while the thread is busy are merged into one response, and a step without text waits for one
-that has some: no response is empty but the last.
+The loop pushes steps and never waits. What one turn of it pushed, which is one engine step, is handed to a sender
+thread at once: waking the thread for each stream would have the two fight for the interpreter's lock. Each stream stays
+with one thread, so its order holds. Steps that pile up while the thread is busy are merged into one response, and a
+step without text waits for one that has some: no response is empty but the last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -47,14 +48,15 @@ class ResponseStream:
     def __init__(
         self,
         reply: Reply,
-        queue: SimpleQueue[ResponseStream | None],
+        lane: Lane,
         request_id: str,
         on_gone: Callable[[str], None],
     ) -> None:
         self.request_id = request_id
         self._reply = reply
-        self._queue = queue
+        self._lane = lane
         self._on_gone = on_gone
+        self._announced = False  # the lane holds this stream, and whatever is pushed now goes out with it
         self._to_ask = False
         self._waiting: deque[Step] = deque()
         self._failure: RequestError | None = None
@@ -67,8 +69,9 @@ class ResponseStream:
             return
         self._ended = step.finished
         self._waiting.append(step)
-        if _is_worth_a_response(step):
-            self._queue.put(self)
+        if not self._announced and _is_worth_a_response(step):
+            self._announced = True
+            self._lane.put_with_the_turn(self)
 
     def fail(self, error: RequestError) -> None:
         """Ends the stream with an error, behind what already waits; after the end it does nothing."""
@@ -76,21 +79,23 @@ class ResponseStream:
             return
         self._ended = True
         self._failure = error
-        self._queue.put(self)
+        self._lane.put(self)
 
     def ask_client(self) -> None:
         """Has the sender thread look whether the client has gone, once; from any thread."""
         if not self._to_ask:
             self._to_ask = True
-            self._queue.put(self)
+            self._lane.put(self)
 
     def deliver(self) -> None:
         """Sends what waits; at the end, FINAL. A reply that can't be sent is given up, and said in the log."""
         if self._closed:
             return
+        # Before the look at what waits: what is pushed after it is announced anew.
+        announced, self._announced = self._announced, False
         failure = self._failure  # read first: what was pushed before the failure is then in the queue
         step = merge(_drain(self._waiting))
-        if step is not None and not _is_worth_a_response(step):
+        if step is not None and not announced and not _is_worth_a_response(step):
             self._waiting.appendleft(step)
             step = None
         try:
@@ -116,15 +121,49 @@ class ResponseStream:
             _log.warning("Nor could its error: the server has closed request %s", self.request_id)
 
 
-class Outbox:
-    """The sender threads. A stream keeps the thread that it was given."""
+class Lane:
+    """The way to one sender thread. ``call_soon`` calls a function once the loop's present turn is over."""
 
-    def __init__(self, threads: int = 4) -> None:
-        self._queues: list[SimpleQueue[ResponseStream | None]] = [SimpleQueue() for _ in range(threads)]
-        self._turn = itertools.cycle(self._queues)
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._queue: SimpleQueue[Sequence[ResponseStream] | None] = SimpleQueue()
+        self._turn: list[ResponseStream] = []
+
+    def put(self, stream: ResponseStream) -> None:
+        """Has the stream delivered; from any thread."""
+        self._queue.put((stream,))
+
+    def put_with_the_turn(self, stream: ResponseStream) -> None:
+        """The same, together with all that the loop's present turn puts; on the loop only."""
+        self._turn.append(stream)
+        if len(self._turn) == 1:
+            self._call_soon(self._end_turn)
+
+    def end(self) -> None:
+        """Ends ``deliver_all`` behind what was put before; the loop has ended."""
+        self._end_turn()
+        self._queue.put(None)
+
+    def deliver_all(self) -> None:
+        """The sender thread: delivers until ``end``."""
+        while (streams := self._queue.get()) is not None:
+            for stream in streams:
+                stream.deliver()
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, []
+        self._queue.put(turn)
+
+
+class Outbox:
+    """The sender threads. A stream keeps the thread that it was given; for ``call_soon`` see ``Lane``."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], threads: int = 4) -> None:
+        self._lanes = [Lane(call_soon) for _ in range(threads)]
+        self._next = itertools.cycle(self._lanes)
         self._threads = [
-            threading.Thread(target=_deliver_all, args=(queue,), name=f"sender-{number}", daemon=True)
-            for number, queue in enumerate(self._queues)
+            threading.Thread(target=lane.deliver_all, name=f"sender-{number}", daemon=True)
+            for number, lane in enumerate(self._lanes)
         ]
 
     def start(self) -> None:
@@ -134,12 +173,12 @@ class Outbox:
 
     def open(self, reply: Reply, request_id: str, on_gone: Callable[[str], None]) -> ResponseStream:
         """A stream to one client."""
-        return ResponseStream(reply, next(self._turn), request_id, on_gone)
+        return ResponseStream(reply, next(self._next), request_id, on_gone)
 
     def stop(self) -> None:
         """Delivers what waits, then ends the threads."""
-        for queue in self._queues:
-            queue.put(None)
+        for lane in self._lanes:
+            lane.end()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -182,13 +221,3 @@ def _is_worth_a_response(step: Step) -> bool:
 
 def _drain(waiting: deque[Step]) -> list[Step]:
     return [waiting.popleft() for _ in range(len(waiting))]
-
-
-def _deliver_all(queue: SimpleQueue[ResponseStream | None]) -> None:
-    for stream in _until_none(queue):
-        stream.deliver()
-
-
-def _until_none(queue: SimpleQueue[ResponseStream | None]) -> Iterable[ResponseStream]:
-    while (stream := queue.get()) is not None:
-        yield stream

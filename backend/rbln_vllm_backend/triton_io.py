@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import request as requests
-from rbln_vllm_backend import unary_call
+from rbln_vllm_backend import trace_context, unary_call
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import InvalidRequest, RequestError
 from rbln_vllm_backend.request import Cancellation, Request
@@ -45,7 +46,18 @@ def decode(triton_request: Any, parameters: Mapping[str, object], terms: Terms) 
     cancellation = requests.cancellation(tensors)
     if cancellation is not None:
         return cancellation
-    return requests.read(tensors, parameters, triton_request.request_id(), terms, triton_request.timeout())
+    own = trace_context.without_headers(parameters)
+    request = requests.read(tensors, own, triton_request.request_id(), terms, triton_request.timeout())
+    return replace(request, trace_headers=trace_context.headers(_server_trace(triton_request), parameters))
+
+
+def _server_trace(triton_request: Any) -> str | None:
+    """The context of the server's span as JSON text; only a server that traces to OpenTelemetry has one."""
+    try:
+        context: str | None = triton_request.trace().get_context()
+    except AttributeError:  # older servers
+        return None
+    return context
 
 
 def _elements(tensor: Any) -> list[object]:

@@ -58,6 +58,7 @@ class VllmEngine:
         self._starting = False
         self._starts = 0
         self._defaults: dict[str, Any] = {}
+        self._traces = False
 
     def start(self) -> str:
         """See ``engine.Engine.start``."""
@@ -97,6 +98,7 @@ class VllmEngine:
         self._prompts = PromptRenderer(self._llm, self._config.serving)
         self._adapters = Adapters(self._llm, self._config.adapters)
         self._defaults = vllm_sampling.defaults(vllm_config, self._config.speculation)
+        self._traces = vllm_config.observability_config.otlp_traces_endpoint is not None
         return _description(version, vllm_config, self._config)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
@@ -157,7 +159,7 @@ class VllmEngine:
         _require_task(await self._llm.get_supported_tasks(), embedding is not None)
         prompt = await self._prompts.render(generation.prompt, num_new_tokens=0 if embedding else 1)
         adapter = await self._adapters.get(generation.adapter)
-        further = {"lora_request": adapter, "priority": generation.priority}
+        further = {"lora_request": adapter, "priority": generation.priority, "trace_headers": self._trace(generation)}
         if embedding is not None:
             from vllm.pooling_params import PoolingParams
 
@@ -165,6 +167,10 @@ class VllmEngine:
             return self._llm.encode(prompt, pooling, generation.request_id, **further)
         params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
         return self._llm.generate(prompt, params, generation.request_id, **further)
+
+    def _trace(self, generation: Generation) -> Mapping[str, str] | None:
+        """The parent of vLLM's span; nothing where it doesn't trace, which it would log as a mistake."""
+        return generation.trace_headers if self._traces else None
 
     def _step(self, output: Any) -> Step:
         pieces = tuple(self._piece(completion) for completion in output.outputs)
@@ -320,13 +326,15 @@ def _vector(output: Any) -> Step:
 
 def _require_no_error(output: Any, generation: Generation) -> None:
     """An engine's error or abort is an error reply, never text."""
-    reasons = {completion.finish_reason for completion in output.outputs}
+    reasons = {completion.finish_reason for completion in output.outputs if completion.finish_reason}
+    if not reasons:
+        return
     constraint = generation.sampling.get("structured_outputs")
     if "error" in reasons and constraint is not None:
         # Some constraints are only compiled in the engine's process, which tells no more than this.
         raise InvalidRequest.about("structured_outputs", constraint, "the engine can't compile it")
     if reasons & {"abort", "error"}:
-        raise RequestError(f"The engine ended the request ({', '.join(sorted(filter(None, reasons)))}).")
+        raise RequestError(f"The engine ended the request ({', '.join(sorted(reasons))}).")
 
 
 def _logprobs(positions: Sequence[Mapping[int, Any]] | None) -> tuple[Mapping[int, TokenLogprob], ...] | None:

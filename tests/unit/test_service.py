@@ -57,6 +57,15 @@ def test_a_request_gets_its_text_and_one_final() -> None:
     assert (reply.text, reply.finals, reply.errors) == ("ab", 1, [])
 
 
+def test_the_engine_learns_the_trace_that_a_request_belongs_to() -> None:
+    headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    with serving({"hi": [step("a", finish="stop")]}) as (service, engine):
+        reply = RecordingReply()
+        service.accept(replace(asking("hi"), trace_headers=headers), reply)
+        assert reply.final.wait(DEADLINE_S)
+    assert [generation.trace_headers for generation in engine.seen] == [headers]
+
+
 def test_a_bad_request_leaves_its_neighbours_alone() -> None:
     scripts = {"good": [step("a"), step("b", finish="stop")], "bad": [InvalidRequest("no")]}
     with serving(scripts) as (service, _):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
+from collections.abc import Callable
 
 import pytest
 
@@ -10,22 +10,39 @@ from fakes.engine import step
 from fakes.reply import RecordingReply
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
 from rbln_vllm_backend.errors import Cancelled, RequestError, Unavailable
-from rbln_vllm_backend.stream import Outbox, ResponseStream, merge
+from rbln_vllm_backend.stream import Lane, Outbox, ResponseStream, merge
+
+
+def at_once(function: Callable[[], None]) -> None:
+    """The loop's ``call_soon`` where each push is a turn of its own."""
+    function()
+
+
+class ManualLane(Lane):
+    """A lane whose sender is the test."""
+
+    def __init__(self) -> None:
+        super().__init__(at_once)
+        self.streams: list[ResponseStream] = []
+
+    def put(self, stream: ResponseStream) -> None:
+        self.streams.append(stream)
+
+    def put_with_the_turn(self, stream: ResponseStream) -> None:
+        self.streams.append(stream)
 
 
 class Manual:
     """A stream whose sender is the test."""
 
     def __init__(self, reply: RecordingReply) -> None:
-        self.queue: SimpleQueue[ResponseStream | None] = SimpleQueue()
+        self.lane = ManualLane()
         self.gone: list[str] = []
-        self.stream = ResponseStream(reply, self.queue, "r1", self.gone.append)
+        self.stream = ResponseStream(reply, self.lane, "r1", self.gone.append)
 
     def send_all(self) -> None:
-        while not self.queue.empty():
-            stream = self.queue.get()
-            assert stream is not None
-            stream.deliver()
+        while self.lane.streams:
+            self.lane.streams.pop(0).deliver()
 
 
 @pytest.fixture
@@ -147,7 +164,7 @@ def test_no_client_is_asked_after_its_final(reply: RecordingReply) -> None:
 
 
 def test_one_thread_says_all_of_a_stream(reply: RecordingReply) -> None:
-    outbox = Outbox(threads=3)
+    outbox = Outbox(at_once, threads=3)
     outbox.start()
     stream = outbox.open(reply, "r1", lambda request_id: None)
     for _ in range(50):
@@ -179,7 +196,7 @@ def test_merging_keeps_logprobs_totals_and_the_last_numbers() -> None:
 
 
 def test_the_outbox_delivers_every_stream_in_order() -> None:
-    outbox = Outbox(threads=3)
+    outbox = Outbox(at_once, threads=3)
     outbox.start()
     replies = [RecordingReply() for _ in range(20)]
     streams = [outbox.open(reply, f"r{number}", lambda request_id: None) for number, reply in enumerate(replies)]
@@ -194,8 +211,31 @@ def test_the_outbox_delivers_every_stream_in_order() -> None:
     assert {reply.finals for reply in replies} == {1}
 
 
+def test_what_one_turn_of_the_loop_pushed_is_handed_over_together() -> None:
+    due: list[Callable[[], None]] = []
+    outbox = Outbox(due.append, threads=1)
+    outbox.start()
+    replies = [RecordingReply() for _ in range(3)]
+    streams = [outbox.open(reply, f"r{number}", lambda request_id: None) for number, reply in enumerate(replies)]
+    for stream in streams:
+        stream.push(step("a", finish="stop"))
+    assert len(due) == 1
+    assert not any(reply.final.is_set() for reply in replies)
+    due.pop()()
+    assert all(reply.final.wait(5) for reply in replies)
+    outbox.stop()
+
+
+def test_a_turn_that_the_loop_never_ended_is_delivered_at_the_stop(reply: RecordingReply) -> None:
+    outbox = Outbox([].append, threads=1)
+    outbox.start()
+    outbox.open(reply, "r1", lambda request_id: None).push(step("a", finish="stop"))
+    outbox.stop()
+    assert (reply.text, reply.finals) == ("a", 1)
+
+
 def test_an_outbox_that_was_never_started_stops(reply: RecordingReply) -> None:
-    Outbox().stop()
+    Outbox(at_once).stop()
 
 
 def test_acceptance_is_safe_at_zero_and_counts_the_targets_own_token() -> None:

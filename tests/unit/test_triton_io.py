@@ -47,6 +47,16 @@ def one(text: str, finish: str | None = None, **more: Any) -> Step:
     return Step((Piece(0, text, 2, finish, **more),), num_input_tokens=5, finished=finish is not None)
 
 
+def test_a_request_carries_its_trace_and_its_headers_are_no_sampling_parameters(pb: Any, io: Any) -> None:
+    prompt = pb.Tensor("text_input", np.array([b"hi"], dtype=np.object_))
+    trace = pb.InferenceTrace(json.dumps({"traceparent": "00-a-b-01"}))
+    parameters = {"traceparent": "00-c-d-01", "n": 2}
+    request = io.decode(pb.InferenceRequest([prompt], trace=trace), parameters, Terms())
+    assert (request.trace_headers, request.sampling) == ({"traceparent": "00-a-b-01"}, {"n": 2})
+    untraced = io.decode(pb.InferenceRequest([prompt]), parameters, Terms())
+    assert untraced.trace_headers == {"traceparent": "00-c-d-01"}
+
+
 def test_only_the_text_is_sent_unless_more_is_asked(answer: Answer) -> None:
     assert answer(one("hi")) == ({"text_output": [b"hi"]}, 0)
 

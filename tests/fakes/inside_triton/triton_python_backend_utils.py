@@ -64,6 +64,16 @@ class ResponseSender:
         return self.cancelled
 
 
+class InferenceTrace:
+    """The server's span; its context is None unless the server traces to OpenTelemetry."""
+
+    def __init__(self, context: str | None) -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context
+
+
 class InferenceRequest:
     """What ``execute`` is given (``parameters`` is JSON text), and what a call of another model is made of.
 

@@ -1,0 +1,169 @@
+"""Figures out of runs: a row of the raw CSV for each run, medians and ratios in Markdown, plots."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+REFERENCE = "vLLM's OpenAI server"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run. ``cpu_us_…`` are microseconds of processor time per token, by part; NaN where a part isn't known.
+
+    ``idle_share`` is what all other contestants used meanwhile, as a share of one processor.
+    """
+
+    round: int
+    contestant: str
+    speculation: str
+    concurrency: int
+    requests: int
+    failed: int
+    max_tokens: int
+    stream_interval: int
+    tokens_per_s: float
+    responses_per_token: float
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    gap_p50_ms: float
+    gap_p99_ms: float
+    cpu_us_frontend: float
+    cpu_us_tritonserver: float
+    cpu_us_facade: float
+    cpu_us_engine: float
+    cpu_us_client: float
+    rss_mb_frontend: float
+    rss_mb_tritonserver: float
+    rss_mb_engine: float
+    idle_share: float
+
+
+def write_csv(rows: Sequence[Row], path: Path, command: str) -> None:
+    """The raw figures; the first line is the command that made them."""
+    with path.open("w", newline="") as file:
+        file.write(f"# {command}\n")
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(
+                {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(row).items()}
+            )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """All rounds of one contestant at one setting."""
+
+    rows: Sequence[Row]
+
+    def median(self, name: str) -> float:
+        return statistics.median(getattr(row, name) for row in self.rows)
+
+    def spread(self, name: str) -> str:
+        values = [getattr(row, name) for row in self.rows]
+        return f"{min(values):.0f}–{max(values):.0f}"
+
+
+def markdown(rows: Sequence[Row], command: str) -> str:
+    """Tables of medians over the rounds; the ratio is the median of the rounds' own ratios to vLLM's server."""
+    rounds = len({row.round for row in rows})
+    lines = [
+        f"Medians of {rounds} alternating rounds; in brackets the lowest and the highest. Made by `{command}`.",
+        "",
+    ]
+    for speculation in dict.fromkeys(row.speculation for row in rows):
+        lines += [
+            f"### Speculation: {speculation}",
+            "",
+            *_table([row for row in rows if row.speculation == speculation]),
+        ]
+    return "\n".join(lines)
+
+
+_HEAD = (
+    "| streams | tokens per answer | door | tokens/s "
+    "| of vLLM's server | TTFT p50, p99 (ms) | gap p50, p99 (ms) | responses per token "
+    "| CPU µs per token: frontend | tritonserver | facade | engine | client | RSS MB: frontend, tritonserver |"
+)
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    lines = [_HEAD, "|" + "---|" * 14]
+    for setting in sorted({(row.concurrency, row.max_tokens) for row in rows}):
+        at = [row for row in rows if (row.concurrency, row.max_tokens) == setting]
+        # In the order of the first round, whatever a later one began with.
+        for contestant in dict.fromkeys(row.contestant for row in sorted(at, key=lambda row: row.round)):
+            group = _Group([row for row in at if row.contestant == contestant])
+            lines.append(_line(setting, contestant, group, ratio(at, contestant)))
+    return [*lines, ""]
+
+
+def _line(setting: tuple[int, int], contestant: str, group: _Group, to_reference: float | None) -> str:
+    median = group.median
+    failed = sum(row.failed for row in group.rows)
+    cpu = [f"{median(f'cpu_us_{part}'):.0f}" for part in ("frontend", "tritonserver", "facade", "engine", "client")]
+    cells = [
+        *map(str, setting),
+        contestant + (f" (**{failed} failed**)" if failed else ""),
+        f"{median('tokens_per_s'):.0f} ({group.spread('tokens_per_s')})",
+        "–" if to_reference is None else f"{to_reference:.2f}",
+        f"{median('ttft_p50_ms'):.1f}, {median('ttft_p99_ms'):.1f}",
+        f"{median('gap_p50_ms'):.2f}, {median('gap_p99_ms'):.2f}",
+        f"{median('responses_per_token'):.2f}",
+        *cpu,
+        f"{median('rss_mb_frontend'):.0f}, {median('rss_mb_tritonserver'):.0f}",
+    ]
+    return "| " + " | ".join(cells).replace("nan", "–") + " |"
+
+
+def ratio(rows: Sequence[Row], contestant: str) -> float | None:
+    """The median over the rounds of its tokens/s to the reference's in the same round."""
+    reference = {row.round: row.tokens_per_s for row in rows if row.contestant == REFERENCE}
+    ratios = [
+        row.tokens_per_s / reference[row.round]
+        for row in rows
+        if row.contestant == contestant and row.round in reference
+    ]
+    return statistics.median(ratios) if ratios else None
+
+
+_PANELS = {
+    "tokens_per_s": "tokens/s",
+    "cpu_us_frontend": "CPU of the frontend, µs per token",
+    "ttft_p50_ms": "TTFT p50, ms",
+    "gap_p50_ms": "time between responses p50, ms",
+}
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """One picture for each kind of speculation, beside ``path``: four figures over the number of streams.
+
+    Answers of several lengths are told apart in the tables only; the pictures show the shortest.
+    """
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    for speculation in dict.fromkeys(row.speculation for row in rows):
+        figure, panels = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
+        shortest = min(row.max_tokens for row in rows)
+        ours = [row for row in rows if (row.speculation, row.max_tokens) == (speculation, shortest)]
+        for panel, (name, title) in zip(panels.flat, _PANELS.items(), strict=True):
+            for contestant in dict.fromkeys(row.contestant for row in ours):
+                line = [row for row in ours if row.contestant == contestant]
+                streams = sorted({row.concurrency for row in line})
+                groups = [_Group([row for row in line if row.concurrency == number]) for number in streams]
+                panel.plot(streams, [group.median(name) for group in groups], marker="o", label=contestant)
+            panel.set(title=title, xlabel="streams", xscale="log", xticks=streams, xticklabels=streams, ylim=(0, None))
+            panel.minorticks_off()
+            panel.grid(alpha=0.3)
+        panels.flat[0].legend()
+        figure.suptitle(f"Speculation: {speculation}")
+        figure.savefig(path.with_name(f"{path.stem}-{speculation}.png"), dpi=110)
+        pyplot.close(figure)
