@@ -69,13 +69,11 @@ def main():
     sampling = {"max_tokens": args.max_tokens, "temperature": args.temperature, **args.sampling}
     inputs = [tensor("text_input", args.prompt), tensor("sampling_parameters", json.dumps(sampling))]
     inputs += [tensor("stream", True), *(tensor(f"return_{name}", True) for name in RETURNED)]
-    num_output_tokens, texts = 0, {}
+    num_output_tokens, texts = 0, {}  # each response counts its own tokens, new since the last one
     with triton.InferenceServerClient(args.url) as client:
         try:
             for response in responses(client, args.model, inputs):
-                num_output_tokens += int(
-                    response.as_numpy("num_output_tokens").sum()
-                )  # new ones since the last response
+                num_output_tokens += int(response.as_numpy("num_output_tokens").sum())
                 show(response, texts)
         except InferenceServerException as error:
             sys.exit(f"error: {error.message()}")
