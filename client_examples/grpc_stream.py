@@ -73,9 +73,7 @@ def main():
     with triton.InferenceServerClient(args.url) as client:
         try:
             for response in responses(client, args.model, inputs):
-                num_output_tokens += int(
-                    response.as_numpy("num_output_tokens").sum()
-                )  # new ones since the last response
+                num_output_tokens += int(response.as_numpy("num_output_tokens").sum())  # since the last response
                 show(response, texts)
         except InferenceServerException as error:
             sys.exit(f"error: {error.message()}")
