@@ -20,6 +20,7 @@ from .processes import core_of, engine_processes, gone, until, worker_of
 
 GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
 SHORT = {**GREEDY, "max_tokens": 8}
+DIED = "The engine has died."  # in the moment before it is noticed
 DOWN = "The engine is down and is started again; try again later."
 ANSWERED_S = 2.0
 STALL_S = 20
@@ -66,12 +67,12 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     began = time.monotonic()
     refused = ask(server, "hi", SHORT)
     refused_s = time.monotonic() - began
-    assert {(answer.error, answer.finals) for answer in answers} <= {(DOWN, 0), ("The engine has died.", 0)}
+    print(f"answered after {answered_s:.2f} s, refused in {refused_s:.3f} s")
+    assert {(answer.error, answer.finals) for answer in (*answers, refused)} <= {(DOWN, 0), (DIED, 0)}
     assert answered_s < ANSWERED_S
-    assert (refused.error, refused.finals) == (DOWN, 0)
     assert refused_s < REFUSED_S
     until(lambda: serves_again(server), RESTARTED_S)
-    print(f"answered after {answered_s:.2f} s, refused in {refused_s:.3f} s, up after {time.monotonic() - began:.1f} s")
+    print(f"up again after {time.monotonic() - began:.1f} s")
     assert ask(server, "one two", SHORT).text == text
     until(lambda: gone(before), 10)
     assert memory
