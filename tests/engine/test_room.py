@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rbln_vllm_backend.errors import EngineStartError
-from rbln_vllm_backend.vllm_engine import _require_room
+from rbln_vllm_backend.vllm_preconditions import require_room
 
 
 def started(num_blocks: int | None, **model: Any) -> Any:
@@ -23,7 +23,7 @@ def started(num_blocks: int | None, **model: Any) -> Any:
 
 def test_a_context_that_the_cache_cannot_hold_is_refused_with_the_remedy() -> None:
     with pytest.raises(EngineStartError) as caught:
-        _require_room(started(7))
+        require_room(started(7))
     assert str(caught.value) == (
         "The KV cache has room for 112 tokens, and the context (max_model_len) is 128; "
         "set max_model_len to 112 at most, or give the cache more memory."
@@ -36,4 +36,4 @@ def test_a_context_that_the_cache_cannot_hold_is_refused_with_the_remedy() -> No
     ids=["just enough", "unknown", "sliding window", "hybrid"],
 )
 def test_others_are_not(config: Any) -> None:
-    _require_room(config)
+    require_room(config)
