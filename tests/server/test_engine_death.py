@@ -18,7 +18,7 @@ from running_server import RunningServer, running
 from .client import Stream, ask, post
 from .processes import core_of, engine_processes, gone, until, worker_of
 
-GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
+GREEDY = {"temperature": 0.0, "max_tokens": 1800, "ignore_eos": True}
 SHORT = {**GREEDY, "max_tokens": 8}
 DIED = "The engine has died."  # in the moment before it is noticed
 DOWN = "The engine is down and is started again; try again later."
