@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 
 from rbln_vllm_backend import kept_memory
 from rbln_vllm_backend.engine import Engine
-from rbln_vllm_backend.errors import BackendError, EngineDown, RequestError
+from rbln_vllm_backend.errors import BackendError, EngineDown
 from rbln_vllm_backend.pulse import Pulse
 from rbln_vllm_backend.service import Service
 
@@ -48,7 +48,6 @@ class Supervision:
         self._first_pause_s = first_pause_s
         self._pulse = Pulse(engine.progress, stall_s)
         self._restarted_at_s: deque[float] = deque()
-        self._rests: RequestError | None = None  # why the engine is to rest
         self._stopped = threading.Event()
         self._done = threading.Event()
         self._released = threading.Event()
@@ -57,14 +56,6 @@ class Supervision:
     def start(self) -> None:
         """Starts the thread; the engine and the service run."""
         self._thread.start()
-
-    def rest(self, reason: RequestError) -> None:
-        """Ends the engine, as nobody is to ask it any more; a request is refused with the reason."""
-        self._rests = reason
-
-    def wake(self) -> None:
-        """Starts an engine at rest again."""
-        self._rests = None
 
     def stop(self) -> None:
         """Nothing is healed any more; a restart on its way is given up. The engine, if there is one, goes on."""
@@ -86,19 +77,9 @@ class Supervision:
 
     def _look_after(self) -> None:
         while not self._stopped.wait(self._interval_s):
-            failure = self._failure() if self._rests is None else self._sleep(self._rests)
-            if self._stopped.is_set():
-                return
+            failure = self._failure()
             if failure is not None and not self._heal(failure):
                 return
-
-    def _sleep(self, reason: RequestError) -> str:
-        """Returns when the engine is to serve again, or the thread to end."""
-        self._service.suspend(reason)
-        self._engine.stop()
-        while self._rests is not None and not self._stopped.wait(self._interval_s):
-            pass
-        return "it was at rest"
 
     def _failure(self) -> str | None:
         if self._pulse.has_stopped(time.monotonic(), running=self._service.num_open > 0):

@@ -21,7 +21,6 @@ from rbln_vllm_backend import (
     npu_groups,
     orphan_guard,
     serving_options,
-    stub_processes,
     terms,
     triton_io,
     triton_log,
@@ -29,16 +28,14 @@ from rbln_vllm_backend import (
     triton_readiness,
     unary_call,
 )
-from rbln_vllm_backend.absence import Absence
-from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, Unavailable, as_request_error
+from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
+from rbln_vllm_backend.patient_question import PatientQuestion
 from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.supervision import Supervision
 from rbln_vllm_backend.vllm_engine import VllmEngine
 from rbln_vllm_backend.watch import Watch
-
-_DROPPED = "The server has dropped this model."
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +77,8 @@ class TritonPythonModel:
         _log.info("rbln-vllm-backend %s: %s; %s", __version__, engine.start(), serving_options.limits(options))
         self._service.start()
         self._supervision = Supervision(engine, self._service, options.engine_restarts, options.engine_stall_s)
-        absence = Absence(
-            stub_processes.has_successor, lambda: self._supervision.rest(Unavailable(_DROPPED)), self._supervision.wake
-        )
         self._watch = Watch(
-            self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s, absence=absence
+            self._service, PatientQuestion(is_served), options.cancel_poll_interval_s, options.drain_timeout_s
         )
         self._supervision.start()
         self._watch.start()

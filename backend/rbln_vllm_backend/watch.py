@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rbln_vllm_backend.absence import Absence
-
 _log = logging.getLogger(__name__)
 
 
@@ -32,12 +30,13 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Polls while requests are open (with ``absence``: always after the first request), until ``stop``.
+    """Polls while requests are open, until ``stop``.
 
     ``is_served`` says whether the server still counts this model as ready. Triton calls ``finalize`` only after the
     last open request has ended, so an unload or a shutdown has to be noticed before: once the model isn't served any
     more, open requests may go on for ``drain_timeout_s``. While the server loads the model anew it isn't ready either,
-    but requests still arrive: then nothing is ended.
+    but requests still arrive: then nothing is ended. Without open requests it isn't asked: a question that meets a load
+    or an unload can end or hang the server (24.10).
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class Watch:
         interval_s: float,
         drain_timeout_s: float,
         ready_poll_s: float = 1.0,
-        absence: Absence | None = None,
     ) -> None:
         self._service = service
         self._is_served = is_served
         self._interval_s = interval_s
         self._drain_timeout_s = drain_timeout_s
         self._ready_poll_s = ready_poll_s
-        self._absence = absence
         self._drain: _Drain | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -72,20 +69,14 @@ class Watch:
     def _run(self) -> None:
         asked_at = time.monotonic()
         while not self._stopped.wait(self._interval_s):
-            open_requests, accepted, now = self._service.ask_clients(), self._service.accepted, time.monotonic()
-            # Not before the first request: a server that is still loading the model crashes over the question (24.10).
-            worth_asking = open_requests or (self._absence is not None and accepted)
-            if worth_asking and now - asked_at >= self._ready_poll_s:
-                asked_at = now
-                served = self._is_served()
-                if open_requests:
-                    self._drain_if_going(served, open_requests, accepted)
-                if self._absence is not None:
-                    self._absence.note(served, open_requests, accepted, now)
+            open_requests = self._service.ask_clients()
+            if open_requests and time.monotonic() - asked_at >= self._ready_poll_s:
+                asked_at = time.monotonic()
+                self._drain_if_going(open_requests)
 
-    def _drain_if_going(self, served: bool, open_requests: int, accepted: int) -> None:
-        now = time.monotonic()
-        if served:
+    def _drain_if_going(self, open_requests: int) -> None:
+        now, accepted = time.monotonic(), self._service.accepted
+        if self._is_served():
             self._drain = None
         elif self._drain is None or self._drain.accepted != accepted:
             self._drain = _Drain(now, accepted)

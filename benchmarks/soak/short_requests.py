@@ -26,7 +26,9 @@ async def tenth(server: RunningServer, requests: int) -> float:
     async def one() -> None:
         connection = Connection(server)
         for _ in left:
-            assert await connection.ask("hi", '{"max_tokens": 2}') == (2, None)
+            responses, error = await connection.ask("hi", '{"max_tokens": 2}')
+            assert error is None, error
+            assert responses in (1, 2), responses  # pieces may merge
         await connection.close()
 
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))

@@ -18,7 +18,7 @@ from running_server import RunningServer, running
 from .client import Stream, ask, post
 from .processes import core_of, engine_processes, gone, until, worker_of
 
-GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
+GREEDY = {"temperature": 0.0, "max_tokens": 1800, "ignore_eos": True}
 SHORT = {**GREEDY, "max_tokens": 8}
 DIED = "The engine has died."  # in the moment before it is noticed
 DOWN = "The engine is down and is started again; try again later."
@@ -31,11 +31,8 @@ REFUSED_S = 1.0  # 0.1 s on a machine of its own; this one is busy
 @pytest.fixture(scope="module")
 def one_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("death")
-    write_model(
-        folder / "models",
-        "llm",
-        small_engine(checkpoint, **{"serving.engine_restarts": "10", "serving.engine_stall_s": str(STALL_S)}),
-    )
+    options = {"serving.engine_restarts": "10", "serving.engine_stall_s": str(STALL_S), "max_model_len": "2048"}
+    write_model(folder / "models", "llm", {**small_engine(checkpoint), **options})
     with running(folder / "models", folder / "log", ["--model-control-mode=explicit", "--load-model=llm"]) as server:
         yield server
 
@@ -54,7 +51,9 @@ def serves_again(server: RunningServer) -> bool:
 def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     one_server: RunningServer, victim: object
 ) -> None:
-    server, before, memory = one_server, engine_processes(one_server), vllm_memory(one_server)
+    server = one_server
+    until(lambda: serves_again(server), RESTARTED_S)
+    before, memory = engine_processes(server), vllm_memory(server)
     text = ask(server, "one two", SHORT).text
     streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
     for stream in streams:
@@ -80,6 +79,7 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
 
 
 def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
+    until(lambda: serves_again(one_server), RESTARTED_S)
     core = core_of(one_server)
     seen = one_server.log_text().count("The engine is up again")
     os.kill(core.pid, signal.SIGKILL)
@@ -88,6 +88,7 @@ def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
 
 
 def test_an_engine_that_hangs_is_replaced(one_server: RunningServer) -> None:
+    until(lambda: serves_again(one_server), RESTARTED_S)
     before = engine_processes(one_server)
     stream = Stream(one_server, "one two one two", GREEDY)
     stream.first_piece()
@@ -104,6 +105,7 @@ def test_an_engine_that_hangs_is_replaced(one_server: RunningServer) -> None:
 
 
 def test_an_unload_while_the_engine_is_down_leaves_nothing(one_server: RunningServer) -> None:
+    until(lambda: serves_again(one_server), RESTARTED_S)
     core = core_of(one_server)
     os.kill(core.pid, signal.SIGKILL)
     until(lambda: ask(one_server, "hi", SHORT).error, ANSWERED_S)

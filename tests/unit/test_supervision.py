@@ -13,7 +13,7 @@ import pytest
 from fakes.engine import ScriptedEngine, step
 from fakes.reply import RecordingReply
 from rbln_vllm_backend.engine import Step
-from rbln_vllm_backend.errors import EngineStartError, Unavailable
+from rbln_vllm_backend.errors import EngineStartError
 from rbln_vllm_backend.pulse import Pulse
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.service import Service
@@ -158,21 +158,6 @@ def test_stopping_gives_up_a_restart_on_its_way() -> None:
         stopping.join(DEADLINE_S)
         assert not stopping.is_alive()
     assert it.engine.starts == 1
-
-
-def test_an_engine_at_rest_is_stopped_and_serves_again_when_it_is_woken() -> None:
-    with supervised({"hi": [step("a", finish="stop")]}) as it:
-        it.supervision.rest(Unavailable("The server has dropped this model."))
-        until(lambda: it.engine.stopped and not it.service.is_accepting)
-        it.engine.died_of = "killed"
-        refused = it.ask("hi")
-        assert refused.final.wait(DEADLINE_S)
-        assert it.engine.starts == 1
-        it.supervision.wake()
-        until(lambda: it.service.is_accepting)
-        assert it.ask("hi").final.wait(DEADLINE_S)
-    assert str(refused.errors[0]) == "The server has dropped this model."
-    assert it.engine.starts == 2
 
 
 def test_an_engine_that_hangs_is_taken_for_dead() -> None:
