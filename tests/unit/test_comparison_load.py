@@ -76,6 +76,11 @@ def test_a_whole_answer_is_one_response() -> None:
     assert (outcome.failed, outcome.responses) == (0, 5)
 
 
+def test_a_whole_answer_may_come_in_chunks() -> None:
+    outcome = asked([chunked([b'{"text_output": "a"}'])], WholeAnswer)
+    assert (outcome.failed, outcome.responses) == (0, 5)
+
+
 def test_an_error_status_is_a_failure_with_its_text() -> None:
     outcome = asked([b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nbad"], EventStream)
     assert (outcome.failed, outcome.responses) == (5, 0)
