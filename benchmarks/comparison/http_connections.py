@@ -36,6 +36,8 @@ class _HttpConnection(asyncio.Protocol):
 
     async def ask(self, number: int) -> list[int]:
         """See ``load.Connection.ask``."""
+        if self._transport.is_closing():
+            raise Failure("the server has hung up")
         self._ended = asyncio.get_running_loop().create_future()
         self._arrivals, self._seen = [], b""
         self._transport.write(self._requests[number])
