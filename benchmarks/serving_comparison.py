@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import shlex
 import subprocess
@@ -39,6 +40,7 @@ from model_repository import NGRAM, small_engine  # noqa: E402
 SPECULATION: Mapping[str, Mapping[str, str]] = {"none": {}, "ngram": NGRAM}
 DOORS = ("in-process", "openai", "triton")
 SEED = 20261129
+_LOG_SHOWN = 4000  # characters
 _MOST_ANSWERS = 16  # of one stream: a single one is slow, and a few answers tell its latency
 WARM_UP = Run(concurrency=8, requests=16, max_tokens=32, seed=SEED - 1)
 
@@ -128,6 +130,7 @@ def _contestants(
     found: list[Contestant] = []
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((logs / "vllm.log").open("w"))
+        stack.push(functools.partial(_show_log, logs / "vllm.log"))
         if "in-process" in options.doors:
             plain = InProcess(parameters, log)
             stack.callback(plain.stop)
@@ -153,6 +156,12 @@ def _contestants(
             name = options.other_model
             found.append(TritonDoor(f"Triton model {name}", "grpc", "", port, name, load, root, engine_model=name))
         yield found
+
+
+def _show_log(log: Path, kind: type[BaseException] | None, *_: object) -> None:
+    """What vLLM said last, with whatever went wrong."""
+    if kind is not None and kind is not KeyboardInterrupt:
+        print(log.read_text(errors="replace")[-_LOG_SHOWN:], file=sys.stderr)
 
 
 def _turns(contestants: Sequence[Contestant], speculation: str, options: argparse.Namespace) -> Iterator[Row]:

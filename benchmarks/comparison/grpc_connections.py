@@ -62,6 +62,8 @@ class InferStream(asyncio.Protocol):
 
     async def ask(self, number: int) -> list[int]:
         """See ``load.Connection.ask``."""
+        if self._transport.is_closing():
+            raise Failure("the server has hung up")
         block, body = self._calls[number]
         self._ended = asyncio.get_running_loop().create_future()
         self._arrivals, self._message, self._error = [], b"", ""

@@ -36,6 +36,8 @@ class _HttpConnection(asyncio.Protocol):
 
     async def ask(self, number: int) -> list[int]:
         """See ``load.Connection.ask``."""
+        if self._transport.is_closing():
+            raise Failure("the server has hung up")
         self._ended = asyncio.get_running_loop().create_future()
         self._arrivals, self._seen = [], b""
         self._transport.write(self._requests[number])
@@ -83,13 +85,14 @@ class EventStream(_HttpConnection):
 
 
 class WholeAnswer(_HttpConnection):
-    """One body of a known length: a response is the whole."""
+    """One body, of a known length or in chunks: a response is the whole."""
 
     def _read(self, data: bytes, now: int) -> bool:
         self._seen += data
         head, mark, body = self._seen.partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
-        if not mark or length is None or len(body) < int(length[1]):
+        ended = len(body) >= int(length[1]) if length else self._seen.endswith(_LAST_CHUNK)
+        if not mark or not ended:
             return False
         self._arrivals.append(now)
         return True

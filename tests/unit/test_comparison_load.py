@@ -76,10 +76,29 @@ def test_a_whole_answer_is_one_response() -> None:
     assert (outcome.failed, outcome.responses) == (0, 5)
 
 
+def test_a_whole_answer_may_come_in_chunks() -> None:
+    outcome = asked([chunked([b'{"text_output": "a"}'])], WholeAnswer)
+    assert (outcome.failed, outcome.responses) == (0, 5)
+
+
 def test_an_error_status_is_a_failure_with_its_text() -> None:
     outcome = asked([b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nbad"], EventStream)
     assert (outcome.failed, outcome.responses) == (5, 0)
     assert outcome.failure.endswith("bad")
+
+
+def test_a_server_that_hangs_up_fails_every_request_that_is_left() -> None:
+    async def run() -> Outcome:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(65536)
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await driven(port, lambda: EventStream([post("host", "/path", b"{}")] * 5), 5)
+
+    outcome = asyncio.run(run())
+    assert (outcome.requests, outcome.failed, outcome.responses) == (5, 5, 0)
 
 
 def grpc_outcome(answers: list[bytes], requests: int = 5) -> Outcome:
