@@ -12,6 +12,7 @@ import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import config, orphan_guard, triton_io, triton_log, triton_readiness, unary_options
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault
+from rbln_vllm_backend.patient_question import PatientQuestion
 from rbln_vllm_backend.triton_unary_call import BlsTarget, TritonClient
 from rbln_vllm_backend.unary_door import UnaryDoor
 from rbln_vllm_backend.watch import Watch
@@ -40,7 +41,9 @@ class TritonPythonModel:
         options = unary_options.read(config.parameters_of(model_config))
         self._door = UnaryDoor(BlsTarget(options.target_model), options.max_inflight_requests)
         is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
-        self._watch = Watch(self._door, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
+        self._watch = Watch(
+            self._door, PatientQuestion(is_served), options.cancel_poll_interval_s, options.drain_timeout_s
+        )
         orphan_guard.follow_server(os.getppid())
         self._watch.start()
 
