@@ -7,9 +7,11 @@ import multiprocessing
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 from rbln_vllm_backend import (
+    shared_memory,
     vllm_detokenizer,
     vllm_flags,
     vllm_outputs,
@@ -50,6 +52,7 @@ class VllmEngine:
         self._adapters: Adapters
         self._starting = False
         self._starts = 0
+        self._memory: frozenset[Path] = frozenset()
         self._defaults: dict[str, Any] = {}
         self._traces = False
 
@@ -61,7 +64,10 @@ class VllmEngine:
         self._starts += 1
         self._starting = True
         try:
-            return self._start()
+            description = self._start()
+            # A killed engine leaves its queues' memory behind, and its resource tracker doesn't remove it.
+            self._memory = shared_memory.mapped_by(child.pid or 0 for child in multiprocessing.active_children())
+            return description
         finally:
             self._starting = False
 
@@ -146,6 +152,7 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             llm.shutdown(timeout=_STOP_TIMEOUT_S)
+            shared_memory.remove(self._memory)
 
     async def _outputs(self, generation: Generation) -> Any:
         """vLLM's asynchronous iterator over the outputs of one request."""
