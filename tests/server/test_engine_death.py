@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from model_repository import small_engine, write_model
+from rbln_vllm_backend import shared_memory
 from running_server import RunningServer, running
 
 from .client import Stream, ask, post
@@ -48,6 +49,7 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     server = one_server
     until(lambda: serves_again(server), RESTARTED_S)
     before = engine_processes(server)
+    memory = shared_memory.mapped_by(process.pid for process in before)
     text = ask(server, "one two", SHORT).text
     streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
     for stream in streams:
@@ -71,6 +73,8 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     print(f"up again after {time.monotonic() - began:.1f} s")
     assert ask(server, "one two", SHORT).text == text
     until(lambda: gone(before), 10)
+    assert memory
+    assert not any(file.exists() for file in memory)
 
 
 def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
