@@ -14,6 +14,7 @@ from rbln_vllm_backend.engine import Generation
 from .conftest import EngineOnALoop, started
 
 TRACE, PARENT = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+NOWHERE = "http://127.0.0.1:9"
 HEADERS = {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-01"}
 
 
@@ -31,7 +32,9 @@ def traced(checkpoint: Path, exporter: Any) -> Iterator[EngineOnALoop]:
     with pytest.MonkeyPatch.context() as patch:
         # Only this process's spans: the engine core's go to the endpoint, where nobody listens.
         patch.setattr(otel, "get_span_exporter", lambda endpoint: exporter)
-        parameters = small_engine(checkpoint, otlp_traces_endpoint="http://127.0.0.1:9")
+        # vLLM puts it into the environment for its children; engines of other tests are not to find it there.
+        patch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", NOWHERE)
+        parameters = small_engine(checkpoint, otlp_traces_endpoint=NOWHERE)
         with started(parameters) as engine:
             yield engine
 
