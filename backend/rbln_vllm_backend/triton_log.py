@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
 
 import triton_python_backend_utils as pb_utils
 
@@ -29,9 +31,17 @@ class TritonLog(logging.Handler):
         write(self.format(record))
 
 
-def install(model_name: str) -> None:
-    """Sends this package's log to the server; debug lines appear at the server's verbose level."""
+def install(model_name: str) -> QueueListener:
+    """Sends this package's log to the server; debug lines appear at the server's verbose level.
+
+    A line is an exchange with the server, so a thread of its own has it: the event loop only queues. ``stop`` of what
+    is returned ends the thread when every line so far is written.
+    """
+    lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    listener = QueueListener(lines, TritonLog(model_name))
+    listener.start()
     package = logging.getLogger("rbln_vllm_backend")
-    package.handlers = [TritonLog(model_name)]
+    package.handlers = [QueueHandler(lines)]
     package.setLevel(logging.DEBUG)
     package.propagate = False
+    return listener

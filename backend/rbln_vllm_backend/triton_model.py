@@ -51,10 +51,11 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Checks the configuration, starts the engine, then our threads."""
-        triton_log.install(args["model_name"])
+        self._log_lines = triton_log.install(args["model_name"])
         try:
             self._start(args)
         except BackendError as error:
+            self._log_lines.stop()
             raise pb_utils.TritonModelException(str(error)) from error
 
     def _start(self, args: dict[str, str]) -> None:
@@ -137,6 +138,7 @@ class TritonPythonModel:
             self._metrics.stop()
         self._service.stop()
         self._supervision.release()
+        self._log_lines.stop()
 
 
 def _require_decoupled(model_config: dict[str, Any]) -> None:

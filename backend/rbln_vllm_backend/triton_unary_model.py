@@ -29,10 +29,11 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Checks the configuration. The target need not be there yet."""
-        triton_log.install(args["model_name"])
+        self._log_lines = triton_log.install(args["model_name"])
         try:
             self._start(args)
         except BackendError as error:
+            self._log_lines.stop()
             raise pb_utils.TritonModelException(str(error)) from error
 
     def _start(self, args: dict[str, str]) -> None:
@@ -56,6 +57,7 @@ class TritonPythonModel:
         """Stops everything; Triton calls it after the last open request has ended."""
         self._watch.stop()
         self._door.stop()
+        self._log_lines.stop()
 
 
 def _require_one_answer(model_config: dict[str, Any]) -> None:
