@@ -84,8 +84,10 @@ def few_tokens(given: dict[str, list[object]]) -> dict[str, list[object]]:
 
 
 def refusal(given: dict[str, list[object]], scalars: dict[str, object]) -> str | None:
-    """What the parser says to it here, None if it is good."""
+    """What the parser says to it here, None if it is good; of a cancellation the input that the server then names."""
     try:
+        if request.cancellation(given) is not None:
+            return "cancel_request_id"
         request.read(given, scalars, "", Terms())
     except RequestError as error:
         return str(error)
