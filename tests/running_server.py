@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rbln_vllm_backend.embedded_server import ServerProcess
+from rbln_vllm_backend.embedded_server import ServerProcess, StubLostError
 
 _LOG_SHOWN = 6000  # characters
+_FURTHER_STARTS = 2
 
 READY_DEADLINE_S = 400.0  # a starved machine needs minutes
 
@@ -42,18 +43,47 @@ class RunningServer:
 def running(
     repository: Path, log: Path, options: Sequence[str] = (), ready_deadline_s: float | None = READY_DEADLINE_S
 ) -> Iterator[RunningServer]:
-    """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it."""
-    http, grpc, metrics = free_ports(3)
-    process = ServerProcess(repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log)
-    server = RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
-    with process:
+    """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it.
+
+    A server that Triton 24.10 has hung in its start, as machines that stall make it do, is started again.
+    """
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(_started(repository, log, options))
         try:
             if ready_deadline_s is not None:
-                process.wait_ready(ready_deadline_s)
+                server = _ready(server, stack, ready_deadline_s, lambda: _started(repository, log, options))
             yield server
         except BaseException:
             print(server.log_text()[-_LOG_SHOWN:])  # pytest shows it with the failure
             raise
+
+
+@contextlib.contextmanager
+def _started(repository: Path, log: Path, options: Sequence[str]) -> Iterator[RunningServer]:
+    http, grpc, metrics = free_ports(3)
+    process = ServerProcess(repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log)
+    with process:
+        yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
+
+
+def _ready(
+    server: RunningServer,
+    stack: contextlib.ExitStack,
+    deadline_s: float,
+    start: Callable[[], contextlib.AbstractContextManager[RunningServer]],
+) -> RunningServer:
+    for _ in range(_FURTHER_STARTS):
+        try:
+            server.process.wait_ready(deadline_s)
+        except StubLostError as error:
+            print(error)
+            server.process.kill()
+            server.process.wait()
+            server = stack.enter_context(start())
+        else:
+            return server
+    server.process.wait_ready(deadline_s)
+    return server
 
 
 def free_ports(count: int) -> list[int]:

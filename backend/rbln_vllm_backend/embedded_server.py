@@ -19,7 +19,7 @@ from types import FrameType
 from rbln_vllm_backend.lost_stubs import LostStubs
 from rbln_vllm_backend.server_assembly import EmbeddedServerError, Server, find_server
 
-__all__ = ["EmbeddedServerError", "Server", "ServerProcess", "find_server", "serve"]
+__all__ = ["EmbeddedServerError", "Server", "ServerProcess", "StubLostError", "find_server", "serve"]
 
 SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -28,12 +28,19 @@ POLL_S = 0.05
 STOP_TIMEOUT_S = 40.0
 LEFTOVERS_TIMEOUT_S = 3.0
 STUB_POLL_S = 1.0
+_LOST = (
+    "tritonserver has lost a model's process: it was killed, or taken for dead while it loaded on a stalled machine."
+)
+
+
+class StubLostError(EmbeddedServerError):
+    """The server will never be ready, as it waits for a stub that it takes for dead; another start may do."""
 
 
 def serve(model_repository: str, options: Sequence[str]) -> int:
     """Runs tritonserver until it ends and returns its exit status, 128 + n if signal n ended it.
 
-    When a stub was killed the server is stopped, and the status is 1: it would go on without the model.
+    When a stub is lost (``lost_stubs``) the server is stopped, and the status is 1: it would go on without the model.
     SIGINT and SIGTERM are forwarded to tritonserver; the third one kills it with all that it started.
     To be called in the main thread. Raises EmbeddedServerError if there is no server to run.
     """
@@ -63,7 +70,7 @@ def _wait(server: ServerProcess) -> int:
     lost = LostStubs(server.pid or 0)
     while (status := server.wait(timeout_s=STUB_POLL_S)) is None:
         if lost.any(time.monotonic()):
-            print("A model's process was killed, and tritonserver doesn't replace it: stopping.", file=sys.stderr)
+            print(f"{_LOST} Stopping.", file=sys.stderr)
             server.stop()
             return 1
     return status
@@ -141,13 +148,18 @@ class ServerProcess:
     def wait_ready(self, deadline_s: float) -> None:
         """Returns once the server and its models are ready.
 
-        Raises EmbeddedServerError if it ends, or isn't ready within deadline_s seconds.
+        Raises EmbeddedServerError if it ends, or isn't ready within deadline_s seconds; StubLostError if it can't be.
         """
         give_up_at = time.monotonic() + deadline_s
+        lost, look_at = LostStubs(self.pid or 0), time.monotonic()
         where = "its output says why" if self._log_path is None else f"see its log, {os.fspath(self._log_path)}"
         while not _is_ready(self._ports["http"] or 8000):
             if self.wait(timeout_s=POLL_S) is not None:
                 raise EmbeddedServerError(f"tritonserver ended with status {self._exit_status}: {where}.")
+            if time.monotonic() > look_at:
+                look_at += STUB_POLL_S
+                if lost.any(time.monotonic()):
+                    raise StubLostError(f"{_LOST} Start it again; {where}.")
             if time.monotonic() > give_up_at:
                 raise EmbeddedServerError(f"tritonserver was not ready after {deadline_s:g} s: {where}.")
 

@@ -48,7 +48,7 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
 ) -> None:
     server = one_server
     until(lambda: serves_again(server), RESTARTED_S)
-    before = engine_processes(server)
+    before = [core_of(server), worker_of(server)]
     memory = shared_memory.mapped_by(process.pid for process in before)
     text = ask(server, "one two", SHORT).text
     streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
@@ -65,6 +65,7 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     print(f"answered after {answered_s:.2f} s, refused in {refused_s:.3f} s")
     # One that had all of its tokens by then has its FINAL.
     assert {(answer.error, answer.finals) for answer in answers} <= {(DOWN, 0), (DIED, 0), (None, 1)}
+    assert all(sum(answer.tokens) == GREEDY["max_tokens"] for answer in answers if answer.error is None)
     assert sum(answer.error is not None for answer in answers) >= len(answers) / 2
     assert (refused.error, refused.finals) in {(DOWN, 0), (DIED, 0)}
     assert answered_s < ANSWERED_S
@@ -88,15 +89,18 @@ def test_a_death_without_traffic_is_healed(one_server: RunningServer) -> None:
 
 def test_an_engine_that_hangs_is_replaced(one_server: RunningServer) -> None:
     until(lambda: serves_again(one_server), RESTARTED_S)
-    before = engine_processes(one_server)
-    stream = Stream(one_server, "one two one two", GREEDY)
-    stream.first_piece()
-    core = core_of(one_server)
-    core.suspend()
+    before = [core_of(one_server), worker_of(one_server)]
+    streams = [Stream(one_server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
+    for stream in streams:
+        stream.first_piece()
+    before[0].suspend()
     began = time.monotonic()
-    answer = stream.answer()
+    answers = [stream.answer() for stream in streams]
     answered_s = time.monotonic() - began
-    assert (answer.error, answer.finals) == (DOWN, 0)
+    # One that had all of its tokens by then has its FINAL.
+    assert {(answer.error, answer.finals) for answer in answers} <= {(DOWN, 0), (None, 1)}
+    assert all(sum(answer.tokens) == GREEDY["max_tokens"] for answer in answers if answer.error is None)
+    assert sum(answer.error is not None for answer in answers) >= len(answers) / 2
     assert answered_s < 2 * STALL_S
     until(lambda: serves_again(one_server), RESTARTED_S)
     print(f"answered after {answered_s:.1f} s, up after {time.monotonic() - began:.1f} s")
