@@ -51,10 +51,11 @@ def test_a_killed_process_of_the_engine_ends_every_stream_and_is_replaced(
     before = [core_of(server), worker_of(server)]
     memory = shared_memory.mapped_by(process.pid for process in before)
     text = ask(server, "one two", SHORT).text
+    victim_pid = victim(server).pid  # type: ignore[operator]
     streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
     for stream in streams:
         stream.first_piece()
-    os.kill(victim(server).pid, signal.SIGKILL)  # type: ignore[operator]
+    os.kill(victim_pid, signal.SIGKILL)
     began = time.monotonic()
     with ThreadPoolExecutor(len(streams)) as pool:
         answers = list(pool.map(lambda stream: stream.answer(), streams))
