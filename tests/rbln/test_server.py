@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ def serving(names: tuple[str, ...], trained: Path, cache: Path, folder: Path) ->
     for name in names:
         chosen = {} if name == "plain" else speculation(name, trained)
         write_model(folder / "models", name, npu_engine(target_of(name, trained), cache, **chosen))
+    os.environ.pop("SIMULATED_NPU_ANNOUNCED", None)  # else it was said in this process, for all that it starts
     with running(folder / "models", folder / "tritonserver.log") as server:
         yield server
 
