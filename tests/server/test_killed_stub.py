@@ -49,5 +49,8 @@ def test_serve_ends_with_a_status_when_a_stub_was_killed(tmp_path: Path) -> None
             assert gone(everything)
         finally:
             process.terminate()
-    words = "A model's process was killed, and tritonserver doesn't replace it: stopping."
+    words = (
+        "tritonserver has lost a model's process: it was killed, or taken for dead while it loaded on a stalled machine. "
+        "Stopping."
+    )
     assert words in (tmp_path / "log").read_text()
