@@ -35,8 +35,9 @@ test-unit: development  ## the tests that need neither Triton nor vLLM (seconds)
 test-pythons: development  ## the unit tests on Python 3.10 and 3.13 with NumPy 2, where those are at hand
 	@PATH="$$PATH:$(PYENV_PYTHONS)" $(BIN)/tox run
 
+# Two at once: the start of an engine is mostly imports, one process after the other.
 test-engine: development  ## the tests on the real vLLM engine
-	@$(BIN)/python -m pytest tests/engine
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/engine
 
 test-server: development  ## the tests through a real tritonserver
 	@$(BIN)/python -m pytest tests/server
@@ -45,7 +46,7 @@ environment-rbln: development
 	@$(PYTHON) tools/setup_environment.py --rbln
 
 test-rbln: environment-rbln  ## the tests on the real RBLN plugin, over a simulated NPU
-	@.venv-rbln/bin/python -m pytest tests/rbln
+	@.venv-rbln/bin/python -m pytest -n 2 --dist loadfile tests/rbln
 
 fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live server (about 10 minutes)
 	@RBLN_GENERATED_REQUESTS=20000 $(BIN)/python -m pytest tests/unit/test_generated_requests.py

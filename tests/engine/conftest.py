@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from model_repository import NGRAM, small_engine
@@ -23,6 +24,7 @@ class EngineOnALoop:
         settings = config.read(parameters, Path("/"))
         environment.prepare(settings.environment, settings.platform)
         self.engine = VllmEngine(settings)
+        self._not_its_own = frozenset(psutil.Process().children())
         self.description = self.engine.start()
         self.loop = LoopThread()
         self.loop.start()
@@ -37,6 +39,12 @@ class EngineOnALoop:
             return [step async for step in self.steps(prompt, stream, **sampling)]
 
         return self.loop.run(collect()).result(timeout=120)
+
+    def core(self) -> psutil.Process:
+        """The engine's core; engines of other tests may run beside it."""
+        own = frozenset(psutil.Process().children()) - self._not_its_own
+        (core,) = (child for child in own if "EngineCore" in " ".join(child.cmdline()))
+        return core
 
     def stop(self) -> None:
         self.engine.stop()

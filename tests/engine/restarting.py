@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import psutil
 
 from .conftest import EngineOnALoop
 
@@ -25,8 +21,7 @@ def text(engine: EngineOnALoop) -> str:
 
 def kill_core(engine: EngineOnALoop) -> None:
     """Returns once the engine says that it has failed."""
-    (core,) = (one for one in psutil.Process().children() if "EngineCore" in " ".join(one.cmdline()))
-    os.kill(core.pid, signal.SIGKILL)
+    engine.core().kill()
     deadline = time.monotonic() + NOTICED_S
     while engine.engine.failure() is None:
         assert time.monotonic() < deadline
