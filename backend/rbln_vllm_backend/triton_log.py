@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 
 import triton_python_backend_utils as pb_utils
+
+from rbln_vllm_backend.errors import BackendError
 
 
 class TritonLog(logging.Handler):
@@ -31,7 +35,24 @@ class TritonLog(logging.Handler):
         write(self.format(record))
 
 
-def install(model_name: str) -> QueueListener:
+@contextmanager
+def loading(model_name: str) -> Iterator[QueueListener]:
+    """The log of a model while it loads. It goes on after that, until stopped, unless the load fails.
+
+    Raises TritonModelException, the server's own, for a BackendError.
+    """
+    lines = _install(model_name)
+    try:
+        yield lines
+    except BackendError as error:
+        lines.stop()
+        raise pb_utils.TritonModelException(str(error)) from error
+    except BaseException:
+        lines.stop()
+        raise
+
+
+def _install(model_name: str) -> QueueListener:
     """Sends this package's log to the server; debug lines appear at the server's verbose level.
 
     A line is an exchange with the server, so a thread of its own has it: the event loop only queues. ``stop`` of what

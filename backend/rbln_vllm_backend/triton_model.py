@@ -7,11 +7,8 @@ import logging
 import os
 import uuid
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import (
     __version__,
@@ -30,7 +27,6 @@ from rbln_vllm_backend import (
 )
 from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
-from rbln_vllm_backend.patient_question import PatientQuestion
 from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.supervision import Supervision
@@ -51,12 +47,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Checks the configuration, starts the engine, then our threads."""
-        self._log_lines = triton_log.install(args["model_name"])
-        try:
+        with triton_log.loading(args["model_name"]) as self._log_lines:
             self._start(args)
-        except BackendError as error:
-            self._log_lines.stop()
-            raise pb_utils.TritonModelException(str(error)) from error
 
     def _start(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
@@ -73,14 +65,12 @@ class TritonPythonModel:
         options = settings.serving
         self._service = Service(engine, options)
         self._terms = terms.of(settings)
-        is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
+        is_served = triton_readiness.question(args)
         orphan_guard.follow_server(os.getppid())
         _log.info("rbln-vllm-backend %s: %s; %s", __version__, engine.start(), serving_options.limits(options))
         self._service.start()
         self._supervision = Supervision(engine, self._service, options.engine_restarts, options.engine_stall_s)
-        self._watch = Watch(
-            self._service, PatientQuestion(is_served), options.cancel_poll_interval_s, options.drain_timeout_s
-        )
+        self._watch = Watch(self._service, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         self._supervision.start()
         self._watch.start()
         self._metrics = self._start_metrics(engine, options.metrics_interval_s, args)

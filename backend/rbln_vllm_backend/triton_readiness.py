@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import triton_python_backend_utils as pb_utils
+
+from rbln_vllm_backend.patient_question import PatientQuestion
 
 _NO_OUTPUT = "is this model served?"
 _NOT_READY = "not ready"  # in what the server says of a model that is going, and of itself when it stops
+
+
+def question(args: Mapping[str, str]) -> PatientQuestion:
+    """``is_served`` for the model that was given these arguments of ``initialize``."""
+    return PatientQuestion(partial(is_served, args["model_name"], int(args["model_version"])))
 
 
 def is_served(model_name: str, model_version: int) -> bool:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
 from rbln_vllm_backend import config, orphan_guard, triton_io, triton_log, triton_readiness, unary_options
-from rbln_vllm_backend.errors import BackendError, ConfigError, Fault
-from rbln_vllm_backend.patient_question import PatientQuestion
+from rbln_vllm_backend.errors import ConfigError, Fault
 from rbln_vllm_backend.triton_unary_call import BlsTarget, TritonClient
 from rbln_vllm_backend.unary_door import UnaryDoor
 from rbln_vllm_backend.watch import Watch
@@ -29,22 +25,16 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Checks the configuration. The target need not be there yet."""
-        self._log_lines = triton_log.install(args["model_name"])
-        try:
+        with triton_log.loading(args["model_name"]) as self._log_lines:
             self._start(args)
-        except BackendError as error:
-            self._log_lines.stop()
-            raise pb_utils.TritonModelException(str(error)) from error
 
     def _start(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
         _require_one_answer(model_config)
         options = unary_options.read(config.parameters_of(model_config))
         self._door = UnaryDoor(BlsTarget(options.target_model), options.max_inflight_requests)
-        is_served = partial(triton_readiness.is_served, args["model_name"], int(args["model_version"]))
-        self._watch = Watch(
-            self._door, PatientQuestion(is_served), options.cancel_poll_interval_s, options.drain_timeout_s
-        )
+        is_served = triton_readiness.question(args)
+        self._watch = Watch(self._door, is_served, options.cancel_poll_interval_s, options.drain_timeout_s)
         orphan_guard.follow_server(os.getppid())
         self._watch.start()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import psutil
 
 from running_server import RunningServer
@@ -37,11 +34,3 @@ def worker_of(server: RunningServer) -> psutil.Process:
 def gone(processes: list[psutil.Process]) -> bool:
     """Whether none of them runs."""
     return all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes)
-
-
-def until(condition: Callable[[], object], deadline_s: float) -> None:
-    """Returns once the condition holds."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.01)

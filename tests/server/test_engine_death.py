@@ -15,9 +15,10 @@ import pytest
 from model_repository import small_engine, write_model
 from rbln_vllm_backend import shared_memory
 from running_server import RunningServer, running
+from waiting import until
 
 from .client import Stream, ask, post
-from .processes import core_of, engine_processes, gone, until, worker_of
+from .processes import core_of, engine_processes, gone, worker_of
 
 GREEDY = {"temperature": 0.0, "max_tokens": 1800, "ignore_eos": True}
 SHORT = {**GREEDY, "max_tokens": 8}

@@ -13,8 +13,9 @@ import psutil
 
 from model_repository import write_model
 from running_server import free_ports
+from waiting import until
 
-from .processes import gone, until
+from .processes import gone
 
 TICKING = Path(__file__).parent / "ticking" / "model.py"
 ENDED_S = 60.0

@@ -13,9 +13,10 @@ import pytest
 
 from model_repository import NGRAM, small_engine, write_model
 from running_server import RunningServer, running
+from waiting import until
 
 from .client import Stream, ask, generate, post
-from .processes import engine_processes, gone, stub_of, until
+from .processes import engine_processes, gone, stub_of
 
 GREEDY = {"temperature": 0.0, "max_tokens": 400, "ignore_eos": True}
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from rbln_vllm_backend import embedded_server, server_assembly
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess, find_server
+from waiting import until
 
 PYTHON = f"3.{sys.version_info.minor}"
 LIBPYTHON = f"libpython{PYTHON}.so.1.0"
@@ -58,13 +58,6 @@ if "--die" in given:
     os.kill(os.getpid(), signal.SIGKILL)
 os._exit(int(given.get("--status", 0)))
 """
-
-
-def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
-    give_up_at = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < give_up_at, "the condition did not come true in time"
-        time.sleep(0)
 
 
 def runs(pid: int) -> bool:

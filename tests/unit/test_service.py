@@ -17,6 +17,7 @@ from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.watch import Watch
+from waiting import until
 
 DEADLINE_S = 5.0
 COLD = ServingOptions(warmup=False)
@@ -41,13 +42,6 @@ def ask(service: Service, prompt: str) -> RecordingReply:
     reply = RecordingReply()
     service.accept(asking(prompt), reply)
     return reply
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0)
 
 
 def test_a_request_gets_its_text_and_one_final() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.supervision import Supervision
+from waiting import until
 
 DEADLINE_S = 5.0
 DOWN = "The engine is down and is started again; try again later."
@@ -56,13 +57,6 @@ def supervised(
     supervision.stop()
     service.stop()
     supervision.release()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0)
 
 
 def test_a_death_without_traffic_is_noticed_and_the_engine_started_again() -> None:

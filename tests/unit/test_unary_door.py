@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +13,7 @@ from rbln_vllm_backend import unary_door
 from rbln_vllm_backend.errors import Cancelled, InvalidRequest, NotFound, RequestError, Unavailable
 from rbln_vllm_backend.unary_door import UnaryDoor
 from rbln_vllm_backend.watch import Watch
+from waiting import until
 
 DEADLINE_S = 5.0
 
@@ -86,13 +86,6 @@ def ask(door: UnaryDoor, prompt: str) -> RecordingClient:
     client = RecordingClient(prompt)
     door.accept(client)
     return client
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0)
 
 
 def test_a_request_gets_the_targets_answer() -> None:
