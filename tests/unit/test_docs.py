@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rbln_vllm_backend import model_folder, sampling, speculation, structured_outputs
+from rbln_vllm_backend import sampling, speculation, structured_outputs
 from rbln_vllm_backend.model_folder import ModelFolder
 from rbln_vllm_backend.serving_options import ServingOptions
 from rbln_vllm_backend.unary_options import UnaryOptions
@@ -84,8 +84,7 @@ def test_every_link_in_the_documents_leads_somewhere() -> None:
             assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def test_the_files_for_npus_in_the_documents_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_folder, "has_vllm", lambda: False)
+def test_the_files_for_npus_in_the_documents_are_valid(tmp_path: Path) -> None:
     whole, placement = re.findall(r"```protobuf\n(.*?)```", (ROOT / "docs" / "rbln.md").read_text(), re.S)
     given = whole.replace("/models/Llama-3.1-8B-Instruct", "org/name")
     (tmp_path / "config.pbtxt").write_text(given + placement)

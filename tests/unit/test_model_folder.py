@@ -9,16 +9,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from model_repository import NGRAM, config_text
-from rbln_vllm_backend import cli, model_folder
+from rbln_vllm_backend import cli
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This layer never imports vLLM, also where it is installed."""
-    monkeypatch.setattr(model_folder, "has_vllm", lambda: False)
 
 
 def folder_with(text: str, tmp_path: Path) -> str:
