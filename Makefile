@@ -37,7 +37,7 @@ test-pythons: development  ## the unit tests on Python 3.10 and 3.13 with NumPy 
 
 # Two at once: the start of an engine is mostly imports, one process after the other.
 test-engine: development  ## the tests on the real vLLM engine
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/engine
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/engine
 
 test-server: development  ## the tests through a real tritonserver
 	@$(BIN)/python -m pytest tests/server

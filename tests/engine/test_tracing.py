@@ -34,6 +34,7 @@ def traced(checkpoint: Path, exporter: Any) -> Iterator[EngineOnALoop]:
         patch.setattr(otel, "get_span_exporter", lambda endpoint: exporter)
         # vLLM puts it into the environment for its children; engines of other tests are not to find it there.
         patch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", NOWHERE)
+        patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds for which the core's last spans are tried, at its end
         parameters = small_engine(checkpoint, otlp_traces_endpoint=NOWHERE)
         with started(parameters) as engine:
             yield engine
