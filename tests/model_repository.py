@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MODEL_FILES = {name: ROOT / "model_repository" / name / "1" / "model.py" for name in ("llm", "llm_unary")}
+MODEL_FILES["ticking"] = ROOT / "tests" / "server" / "ticking" / "model.py"
 
 NGRAM = {
     "speculative_config.method": "ngram",
@@ -40,6 +41,12 @@ def write_model(
     shutil.copy(MODEL_FILES[kind], folder / "1" / "model.py")
     (folder / "config.pbtxt").write_text(config_text(name, parameters) + further)
     return folder
+
+
+def write_ticking_model(repository: Path, name: str, **more: str) -> Path:
+    """A folder of the backend's own model around an engine that ticks: a letter every 4 ms, for as long as asked."""
+    parameters = {"model": "an/engine-without-one", "serving.warmup": "false", **more}
+    return write_model(repository, name, parameters, kind="ticking")
 
 
 def write_unary_model(repository: Path, name: str, target: str, **more: str) -> Path:

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from running_server import RunningServer, free_ports
+from model_repository import write_ticking_model
+from running_server import RunningServer, free_ports, running
 
 FOLDER = Path(__file__).parents[2] / "client_examples"
 EXAMPLES = sorted(path.name for path in FOLDER.iterdir() if path.is_file())
@@ -226,11 +227,19 @@ def test_an_error_inside_an_http_stream_ends_in_status_1(failing_stream: str) ->
     assert outcome == Outcome(1, "half", "\nerror: The engine is down.\n")
 
 
-def test_ctrl_c_cancels_the_grpc_stream(server: RunningServer) -> None:
-    most = 450
-    sampling = ("--max-tokens", str(most), "--sampling", '{"ignore_eos": true}')
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose answers take as long as is asked, so that none ends before it is cancelled."""
+    folder = tmp_path_factory.mktemp("patient")
+    write_ticking_model(folder / "models", "llm")
+    with running(folder / "models", folder / "log") as started:
+        yield started
+
+
+def test_ctrl_c_cancels_the_grpc_stream(patient: RunningServer) -> None:
+    most = 100_000
     with subprocess.Popen(
-        [sys.executable, "grpc_stream.py", "--url", server.grpc, "--model", "plain", *sampling],
+        [sys.executable, "grpc_stream.py", "--url", patient.grpc, "--max-tokens", str(most)],
         cwd=FOLDER,
         env={**os.environ, "no_proxy": "localhost"},
         stdout=subprocess.PIPE,
@@ -317,20 +326,9 @@ def test_a_chat_answers_each_line_with_the_history_before_it(server: RunningServ
     assert answer("http_generate.py", server, history + "<|assistant|>", *sampling) == second
 
 
-def test_ctrl_c_cancels_an_answer_of_the_chat_and_the_chat_goes_on(server: RunningServer) -> None:
+def test_ctrl_c_cancels_an_answer_of_the_chat_and_the_chat_goes_on(patient: RunningServer) -> None:
     with subprocess.Popen(
-        [
-            sys.executable,
-            "grpc_chat.py",
-            "--url",
-            server.grpc,
-            "--model",
-            "plain",
-            "--max-tokens",
-            "400",
-            "--sampling",
-            '{"ignore_eos": true}',
-        ],
+        [sys.executable, "grpc_chat.py", "--url", patient.grpc, "--max-tokens", "100000"],
         cwd=FOLDER,
         env={**os.environ, "no_proxy": "localhost"},
         stdin=subprocess.PIPE,

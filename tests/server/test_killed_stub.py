@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import shutil
 import subprocess
 import sys
 import time
@@ -11,13 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from model_repository import write_model
+from model_repository import write_ticking_model
 from running_server import free_ports
 from waiting import until
 
 from .processes import gone
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 ENDED_S = 60.0
 
 
@@ -33,8 +31,7 @@ def is_ready(port: int) -> bool:
 
 
 def test_serve_ends_with_a_status_when_a_stub_was_killed(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "models", "llm", {"model": "an/engine-without-one", "serving.warmup": "false"})
-    shutil.copy(TICKING, folder / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm")
     http_port, grpc_port, metrics_port = free_ports(3)
     command = [sys.executable, "-m", "rbln_vllm_backend.cli", "serve", f"--model-repository={tmp_path / 'models'}"]
     command += [f"--http-port={http_port}", f"--grpc-port={grpc_port}", f"--metrics-port={metrics_port}"]

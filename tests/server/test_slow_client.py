@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,15 @@ from typing import Any
 import psutil
 from tritonclient.grpc import aio
 
-from model_repository import write_model
+from model_repository import write_ticking_model
 from running_server import RunningServer, running
 
 from .client import ask, inputs
 from .processes import stub_of
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 TOKENS = 1_000_000
 NEIGHBOURS_TOKENS = 1000
 STUB_GROWTH_MIB = 100  # a million steps that wait singly would take several times as much
-OPTIONS = {"model": "an/engine-without-one", "serving.warmup": "false", "env.TICK_S": "0"}
 
 
 async def request() -> AsyncIterator[dict[str, Any]]:
@@ -64,8 +61,7 @@ def _until_the_engine_has_made_all(server: RunningServer) -> None:
 
 
 def test_a_client_that_does_not_read_costs_neither_its_neighbours_nor_its_text(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "models", "llm", OPTIONS)
-    shutil.copy(TICKING, folder / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm", **{"env.TICK_S": "0"})
     with running(tmp_path / "models", tmp_path / "log") as server:
         characters, tokens, responses = asyncio.run(slow_stream(server))
     print(f"{tokens} tokens in {responses} responses")

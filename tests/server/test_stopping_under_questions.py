@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from model_repository import write_model
+from model_repository import write_ticking_model
 from running_server import RunningServer, running
 
 from .client import Stream, post
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 STREAMS = 10
 SAMPLING = {"max_tokens": 400}
 OPTIONS = {
-    "model": "an/engine-without-one",
-    "serving.warmup": "false",
     "serving.cancel_poll_interval_s": "0.01",
     "serving.metrics_interval_s": "0.1",
     "serving.drain_timeout_s": "1",
@@ -27,8 +23,7 @@ OPTIONS = {
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = write_model(tmp_path / "models", "llm", OPTIONS)
-    shutil.copy(TICKING, folder / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm", **OPTIONS)
     return tmp_path / "models"
 
 

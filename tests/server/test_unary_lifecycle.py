@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +13,12 @@ import pytest
 from tritonclient import grpc, http
 from tritonclient.utils import InferenceServerException
 
-from model_repository import write_model, write_unary_model
+from model_repository import write_ticking_model, write_unary_model
 from running_server import RunningServer, running
 
 from .client import post
 from .unary import asking, http_client, infer_grpc, infer_http, inputs
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 SHORT = {"max_tokens": 8}
 LONG = {"max_tokens": 10_000}
 DRAIN_TIMEOUT_S = 1.0
@@ -31,9 +29,7 @@ UNLOADED = "The model was unloaded before the request ended."
 def repository(tmp_path: Path) -> Path:
     """The unary model and its target, which ticks."""
     drain = {"serving.drain_timeout_s": f"{DRAIN_TIMEOUT_S:g}"}
-    options = {"model": "an/engine-without-one", "serving.warmup": "false", **drain}
-    target = write_model(tmp_path / "models", "llm", options)
-    shutil.copy(TICKING, target / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm", **drain)
     write_unary_model(tmp_path / "models", "llm_unary", "llm", **drain)
     return tmp_path / "models"
 
