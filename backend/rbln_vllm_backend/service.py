@@ -123,7 +123,7 @@ class Service:
 
     def ask_clients(self) -> int:
         """Looks after every open request, and cancels those whose client has gone. Returns how many are open."""
-        open_now = list(self._open.values())
+        open_now = self._now_open()
         for opened in open_now:
             opened.stream.ask_client()
         return len(open_now)
@@ -226,16 +226,20 @@ class Service:
         await self._end_each(Unavailable(_UNLOADED))
 
     async def _lose(self, reason: RequestError) -> None:
-        for opened in self._open.values():
+        for opened in self._now_open():
             opened.stream.fail(reason)  # not when its task has ended: that may wait for an engine that hangs
         await self._end_each(reason)
 
     async def _end_each(self, reason: RequestError) -> None:
-        tasks = [opened.task for opened in self._open.values() if opened.task is not None]
+        tasks = [opened.task for opened in self._now_open() if opened.task is not None]
         for request_id in list(self._open):
             self._end(request_id, reason)
         if tasks:
             await asyncio.wait(tasks, timeout=_STUBBORN_S)
+
+    def _now_open(self) -> list[_Open]:
+        """A copy made in one step: Triton's thread adds requests at any moment."""
+        return list(self._open.values())
 
     async def _warm_up(self) -> None:
         generation = Generation("warm-up", _WARMUP_PROMPT, _WARMUP_SAMPLING, stream=False)

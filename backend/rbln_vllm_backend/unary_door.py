@@ -107,7 +107,10 @@ class UnaryDoor:
         self.accepted += 1
         opened = _Open(client)
         self._open[opened.call_id] = opened
-        threading.Thread(target=self._serve, args=(opened,), name="unary-call", daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(opened,), name="unary-call", daemon=True).start()
+        except RuntimeError as error:  # a container's limit of processes
+            self._finish(opened, None, Unavailable(f"No thread is left for the request ({error}); try again later."))
 
     def ask_clients(self) -> int:
         """Looks after every open request, and stops those whose client has gone. Returns how many are open."""

@@ -53,11 +53,13 @@ class Watch:
         self._drain_timeout_s = drain_timeout_s
         self._ready_poll_s = ready_poll_s
         self._drain: _Drain | None = None
+        self._asked_at_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
+        self._asked_at_s = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -67,12 +69,21 @@ class Watch:
             self._thread.join()
 
     def _run(self) -> None:
-        asked_at = time.monotonic()
+        failing = False
         while not self._stopped.wait(self._interval_s):
-            open_requests = self._service.ask_clients()
-            if open_requests and time.monotonic() - asked_at >= self._ready_poll_s:
-                asked_at = time.monotonic()
-                self._drain_if_going(open_requests)
+            try:
+                self._look()
+                failing = False
+            except Exception:  # such as a thread that can't be started; the next look may work
+                if not failing:
+                    _log.exception("A look after the open requests failed inside the backend")
+                failing = True
+
+    def _look(self) -> None:
+        open_requests = self._service.ask_clients()
+        if open_requests and time.monotonic() - self._asked_at_s >= self._ready_poll_s:
+            self._asked_at_s = time.monotonic()
+            self._drain_if_going(open_requests)
 
     def _drain_if_going(self, open_requests: int) -> None:
         now, accepted = time.monotonic(), self._service.accepted

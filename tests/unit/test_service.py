@@ -12,10 +12,11 @@ import pytest
 from fakes.engine import ScriptedEngine, Waits, step
 from fakes.reply import RecordingReply
 from rbln_vllm_backend.engine import Step
-from rbln_vllm_backend.errors import EngineDown, InvalidRequest
+from rbln_vllm_backend.errors import EngineDown, InvalidRequest, RequestError
 from rbln_vllm_backend.request import Request
 from rbln_vllm_backend.service import Service
 from rbln_vllm_backend.serving_options import ServingOptions
+from rbln_vllm_backend.stream import ResponseStream
 from rbln_vllm_backend.watch import Watch
 from waiting import until
 
@@ -92,6 +93,26 @@ def test_the_death_of_the_engine_answers_every_open_stream() -> None:
         replies = [ask(service, "hi") for _ in range(10)]
         assert all(reply.final.wait(DEADLINE_S) for reply in replies)
     assert {reply.errors[0].code for reply in replies} == {"UNAVAILABLE"}
+
+
+def test_requests_that_arrive_while_the_engine_is_being_lost_disturb_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving({"late": [step("a", finish="stop")]}) as (service, engine):
+        replies = [ask(service, "waits") for _ in range(3)]
+        until(lambda: len(engine.seen) == 3)
+        late: list[RecordingReply] = []
+        fail = ResponseStream.fail
+
+        def fail_as_another_arrives(stream: ResponseStream, error: RequestError) -> None:
+            fail(stream, error)
+            if not late:
+                service.resume()
+                late.append(ask(service, "late"))
+
+        monkeypatch.setattr(ResponseStream, "fail", fail_as_another_arrives)
+        service.suspend(EngineDown("dead"))
+        assert all(reply.final.wait(DEADLINE_S) for reply in (*replies, *late))
+    assert [str(error) for reply in replies for error in reply.errors] == ["dead"] * 3
+    assert late[0].text == "a"
 
 
 def test_a_cancelled_request_is_aborted_and_answered() -> None:
@@ -234,6 +255,22 @@ def test_a_model_that_is_served_again_ends_nothing() -> None:
     with serving({}) as (service, _), watching(service, lambda: next(answers), drain_timeout_s=0.2):
         reply = ask(service, "waits")
         assert not reply.final.wait(0.4)
+
+
+def test_a_look_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    failures = iter([RuntimeError("can't start new thread"), RuntimeError("can't start new thread")])
+
+    def is_served() -> bool:
+        for failure in failures:
+            raise failure
+        return False
+
+    with serving({}) as (service, _), watching(service, is_served, drain_timeout_s=0.05):
+        reply = ask(service, "waits")
+        assert reply.final.wait(DEADLINE_S)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "A look after the open requests failed inside the backend"
+    ]
 
 
 def test_the_warm_up_runs_before_the_model_is_ready() -> None:

@@ -138,6 +138,24 @@ def test_above_the_limit_requests_are_refused() -> None:
         until(lambda: ask(door, "hi").final.wait(DEADLINE_S) and not door._open)
 
 
+def test_a_request_for_which_no_thread_is_left_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_door() as (door, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _no_thread)
+            refused = ask(door, "hi")
+        assert refused.said == [
+            ("UNAVAILABLE", "No thread is left for the request (can't start new thread); try again later.")
+        ]
+        served = ask(door, "hi")
+        assert served.final.wait(DEADLINE_S)
+        assert served.said == ["hello"]
+        assert not door._open
+
+
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_client_that_has_gone_is_stopped_at_the_target_again_and_again() -> None:
     with open_door() as (door, target):
         target.refuse_cancels = 3  # the call hasn't reached the target yet
