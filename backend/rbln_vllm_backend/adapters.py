@@ -22,7 +22,7 @@ def read(parameters: Mapping[str, str], flags: Mapping[str, str], folder: Path) 
                 Fault(key, "name and folder of an adapter are wanted", f"Write {PREFIX}NAME and a path", text)
             )
             continue
-        chosen[name], fault = paths.resolve(key, text, folder, marker="adapter_config.json")
+        chosen[name], fault = paths.resolve(key, text, folder, marker=paths.ADAPTER)
         faults.extend([fault] if fault else [])
     if parameters and not rbln.is_on(flags, "enable_lora"):
         key = next(iter(parameters))

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from rbln_vllm_backend import strict_json
 from rbln_vllm_backend.errors import Fault
 
 # Heads that read the target's hidden states must be as wide as these.
@@ -48,7 +47,7 @@ def misfits(options: Mapping[str, Any], key: str, target: str) -> list[Fault]:
 def _too_few_heads(options: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Fault]:
     """vLLM draws up the heads that are missing at random, and says nothing."""
     heads, wanted = ours.get("num_heads"), options["num_speculative_tokens"]
-    if options["method"] != "medusa" or heads is None or wanted <= heads:
+    if options["method"] != "medusa" or not isinstance(heads, int) or wanted <= heads:
         return []
     rule = f"the Medusa checkpoint has {heads} heads, and each drafts one token"
     return [Fault("speculative_config.num_speculative_tokens", rule, f"Set it to {heads} at most", wanted)]
@@ -56,8 +55,11 @@ def _too_few_heads(options: Mapping[str, Any], ours: Mapping[str, Any]) -> list[
 
 def _config(folder: str) -> dict[str, Any] | None:
     try:
-        document = msgspec.json.decode((Path(folder) / "config.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        document = strict_json.decode((Path(folder) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict):
         return None
     # A multimodal checkpoint keeps its language model's numbers one level down.
-    return document.get("text_config", document) if isinstance(document, dict) else None
+    text_config = document.get("text_config")
+    return text_config if isinstance(text_config, dict) else document

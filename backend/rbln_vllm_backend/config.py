@@ -130,8 +130,10 @@ def _environment(parameters: Mapping[str, str]) -> tuple[dict[str, str], list[Fa
     faults: list[Fault] = []
     for key, text in parameters.items():
         name = key.removeprefix(ENV_PREFIX)
-        if _VARIABLE.fullmatch(name):
+        if _VARIABLE.fullmatch(name) and "\0" not in text:
             variables[name] = text
+        elif "\0" in text:
+            faults.append(Fault(key, "an environment variable can't hold a NUL", "Correct the value", text))
         else:
             faults.append(Fault(key, "not the name of an environment variable", f"Write {ENV_PREFIX}NAME", text))
     return variables, faults
@@ -152,7 +154,7 @@ def _engine_flags(parameters: Mapping[str, str], folder: Path) -> tuple[dict[str
     flags = engine_flags_of(parameters)
     faults = [_malformed(key, text) for key, text in flags.items() if not _DOTTED_WORDS.fullmatch(key)]
     faults += _mixed_forms(flags)
-    if not flags.get("model"):
+    if not flags.get("model", "").strip():
         faults.append(
             Fault("model", "the checkpoint to serve is missing", 'Set the parameter "model" to a folder or a hub id')
         )

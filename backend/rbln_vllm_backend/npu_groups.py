@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from rbln_vllm_backend import strict_json
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.values import Integer
 
@@ -108,9 +107,9 @@ def devices_per_rank(flags: Mapping[str, str]) -> int:
         if name in flags:
             return _number(flags[name])
     try:
-        document = msgspec.json.decode(flags.get("additional_config", "{}"))
+        document = strict_json.decode(flags.get("additional_config", "{}"))
         return _number(str(document.get("num_devices_per_local_rank", 1)))
-    except (msgspec.DecodeError, AttributeError):
+    except (ValueError, AttributeError):
         return 1
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
+from rbln_vllm_backend import strict_json
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.values import Choice, Integer, JsonObject, Rule, Switch
 
@@ -33,7 +32,7 @@ class Integers:
 
 
 def _json(text: str) -> object:
-    document: object = msgspec.json.decode(text)  # its errors are ValueErrors
+    document: object = strict_json.decode(text)
     return document
 
 

@@ -122,7 +122,7 @@ def read_values(rules: Mapping[str, Rule], parameters: Mapping[str, str]) -> tup
 def _template_file(name: str, folder: Path) -> tuple[str | None, Fault | None]:
     try:
         return (folder / Path(name).expanduser()).read_text(encoding="utf-8"), None
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # a NUL in the name is a ValueError
         remedy = "Name a file that the server can read, relative to config.pbtxt, or give the template's text"
         return None, Fault(PREFIX + "chat_template", f"can't be read ({error})", remedy, name)
 

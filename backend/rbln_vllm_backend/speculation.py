@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rbln_vllm_backend import paths
+from rbln_vllm_backend import paths, strict_json
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.values import Choice, Integer, Number, Rule, Switch, Text
 
@@ -158,8 +158,8 @@ def _form(key: str) -> str:
 def _from_json(text: str) -> _Reading:
     reading = _Reading(spelled=False)
     try:
-        document = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        document = strict_json.decode(text)
+    except ValueError as error:
         fault = Fault(ROOT, f"not valid JSON ({error})", f"Mend it, or use flat keys such as {PREFIX}method", text)
         reading.faults.append(fault)
         return reading

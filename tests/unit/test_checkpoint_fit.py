@@ -69,3 +69,9 @@ def test_what_is_not_here_is_left_to_vllm(tmp_path: Path) -> None:
     draft = checkpoint(tmp_path / "draft", hidden_size=32, vocab_size=500)
     assert faults("eagle", draft, "org/target") == []
     assert faults("eagle", "org/draft", draft) == []
+
+
+@pytest.mark.parametrize("odd", [{"text_config": 5}, {"num_heads": "many"}, {"vocab_size": None}])
+def test_of_a_draft_whose_numbers_are_no_numbers_nothing_is_said_here(odd: dict[str, object], tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", hidden_size=64, vocab_size=512)
+    assert faults("medusa", checkpoint(tmp_path / "draft", **odd), target) == []

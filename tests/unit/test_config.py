@@ -168,3 +168,44 @@ def test_template_kwargs_are_a_json_object(tmp_path: Path) -> None:
         assert faults({"model": "m/m", key: value}, tmp_path) == [
             f"{key} = {value!r}: must be a JSON object. Correct the value or remove the parameter."
         ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fault"),
+    [
+        (
+            {"model": "/" + "a" * 5000},
+            f"model = '/{'a' * 77}…: not a path that can be looked up (File name too long). Correct the path.",
+        ),
+        (
+            {"model": "./a\0b"},
+            "model = './a\\x00b': not a path that can be looked up (embedded null byte). Correct the path.",
+        ),
+        (
+            {"model": "  "},
+            'model: the checkpoint to serve is missing. Set the parameter "model" to a folder or a hub id.',
+        ),
+        (
+            {"model": "a/b", "env.A": "1\0"},
+            "env.A = '1\\x00': an environment variable can't hold a NUL. Correct the value.",
+        ),
+        (
+            {"model": "a/b", "serving.chat_template": "a\0b"},
+            "serving.chat_template = 'a\\x00b': can't be read (embedded null byte). "
+            "Name a file that the server can read, relative to config.pbtxt, or give the template's text.",
+        ),
+        (
+            {"model": "a/b", "speculative_config": "[" * 5000},
+            f"speculative_config = '{'[' * 78}…: not valid JSON (maximum recursion depth exceeded while deserializing "
+            "an object). Mend it, or use flat keys such as speculative_config.method.",
+        ),
+        (
+            {"model": "a/b", "enable_lora": "true", "serving.lora.x": "/"},
+            "serving.lora.x = '/': / holds no adapter_config.json. Name the folder of an adapter.",
+        ),
+    ],
+)
+def test_a_value_that_cannot_even_be_looked_at_is_a_fault_like_any_other(
+    parameters: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    assert faults(parameters, tmp_path) == [fault]
