@@ -173,7 +173,7 @@ def _malformed(key: str, text: str) -> Fault:
 
 def _mixed_forms(flags: Mapping[str, str]) -> list[Fault]:
     """A nested option given whole and by its keys: which one wins would be a guess."""
-    roots = {key.split(".")[0] for key in flags if "." in key}
+    roots = {".".join(parts[:count]) for key in flags for parts in [key.split(".")] for count in range(1, len(parts))}
     return [
         Fault(root, f"given both as one JSON and as {root}.…", "Use one of the two", flags[root])
         for root in sorted(roots & set(flags))

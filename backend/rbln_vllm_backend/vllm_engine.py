@@ -17,6 +17,7 @@ from rbln_vllm_backend import (
     vllm_outputs,
     vllm_preconditions,
     vllm_prompts,
+    vllm_refusals,
     vllm_sampling,
     vllm_stop_trimming,
 )
@@ -178,27 +179,26 @@ def configured(config: BackendConfig) -> tuple[Any, Any]:
     """vLLM's engine arguments and the configuration that it makes of them; reads no weights.
 
     Raises:
-        ConfigError: a flag that vLLM's parser refuses.
+        ConfigError: a flag that vLLM refuses by name.
         EngineStartError: what vLLM or a plugin refuses together, or another platform than was chosen.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    arguments = AsyncEngineArgs.from_cli_args(vllm_flags.parse(config.engine_flags, config.speculation))
-    if config.speculation and arguments.per_request_spec_decode_metrics == "none":
-        arguments.per_request_spec_decode_metrics = "summary"
-    vllm_config = _checked_config(arguments)
-    vllm_preconditions.require_platform(config.platform)
-    return arguments, vllm_config
-
-
-def _checked_config(arguments: Any) -> Any:
-    """vLLM's own configuration, which reads the checkpoint's config.json but no weights."""
+    namespace = vllm_flags.parse(config.engine_flags, config.speculation)
     try:
-        return arguments.create_engine_config()
+        arguments = AsyncEngineArgs.from_cli_args(namespace)
+        if config.speculation and arguments.per_request_spec_decode_metrics == "none":
+            arguments.per_request_spec_decode_metrics = "summary"
+        vllm_config = arguments.create_engine_config()
     except ConfigError:
         raise
     except Exception as error:
-        raise EngineStartError(f"vLLM refuses the configuration: {error}") from error
+        if faults := vllm_refusals.faults(error, config.engine_flags):
+            raise ConfigError(faults) from error
+        said = vllm_refusals.sentence(str(error))
+        raise EngineStartError(f"vLLM refuses the configuration: {said}.") from error
+    vllm_preconditions.require_platform(config.platform)
+    return arguments, vllm_config
 
 
 def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:

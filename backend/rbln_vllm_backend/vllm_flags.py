@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rbln_vllm_backend import strict_json
+from rbln_vllm_backend import strict_json, vllm_refusals
 from rbln_vllm_backend.errors import ConfigError, Fault
 from rbln_vllm_backend.speculation import ROOT, Speculation
 from rbln_vllm_backend.values import Switch
@@ -59,7 +59,8 @@ def _parser() -> Any:
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc]
         def error(self, message: str) -> None:  # argparse would end the process
-            raise _Refused(_ARGUMENT_PREFIX.sub("", message).rstrip("."), "See `vllm serve --help` for what it takes")
+            rule = vllm_refusals.sentence(_ARGUMENT_PREFIX.sub("", message))
+            raise _Refused(rule, "See `vllm serve --help` for what it takes")
 
     # No abbreviations: a typo must not become another flag.
     return AsyncEngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))

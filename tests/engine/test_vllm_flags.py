@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rbln_vllm_backend import speculation, vllm_flags
-from rbln_vllm_backend.errors import ConfigError
+from rbln_vllm_backend import config, speculation, vllm_engine, vllm_flags
+from rbln_vllm_backend.errors import ConfigError, EngineStartError
 
 
 def parse(**flags: str) -> Namespace:
@@ -83,3 +83,36 @@ def test_two_faults_are_reported_together() -> None:
 
 def test_a_bad_switch_says_what_it_takes() -> None:
     assert faults({"enforce_eager": "maybe"}) == ["enforce_eager = 'maybe': must be true or false. Correct the value."]
+
+
+def test_a_flag_that_vllms_configuration_refuses_is_named_in_one_sentence(checkpoint: Path) -> None:
+    flags = {"model": str(checkpoint), "max_num_seqs": "0", "gpu_memory_utilization": "7"}
+    with pytest.raises(ConfigError) as caught:
+        vllm_engine.configured(config.read(flags, Path("/")))
+    assert str(caught.value) == (
+        "1 fault in config.pbtxt:\n"
+        "  - gpu_memory_utilization = '7': Input should be less than or equal to 1. Correct the value."
+    )
+    with pytest.raises(EngineStartError) as refused:
+        vllm_engine.configured(config.read({"model": str(checkpoint), "max_model_len": "0"}, Path("/")))
+    assert str(refused.value) == (
+        "vLLM refuses the configuration: max_model_len must be a positive integer, got int: 0. "
+        "Example: max_model_len=2048."
+    )
+
+
+def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError) as caught:
+        vllm_engine.configured(config.read({"model": "no-such-org/none"}, Path("/")))
+    (fault,) = caught.value.faults
+    assert (fault.key, fault.remedy) == ("model", "Name a checkpoint folder, or a hub id that this host can reach")
+
+
+def test_what_the_parser_quotes_of_pydantic_is_one_sentence() -> None:
+    assert faults({"compilation_config.mode": "99", "additional_config": "{a}"}) == [
+        "compilation_config.mode = '99': mode Input should be 0, 1, 2 or 3. See `vllm serve --help` for what it takes.",
+        "additional_config = '{a}': not valid JSON. See `vllm serve --help` for what it takes.",
+    ]

@@ -209,3 +209,10 @@ def test_a_value_that_cannot_even_be_looked_at_is_a_fault_like_any_other(
     parameters: dict[str, str], fault: str, tmp_path: Path
 ) -> None:
     assert faults(parameters, tmp_path) == [fault]
+
+
+def test_an_option_is_given_whole_or_by_its_keys_at_every_depth(tmp_path: Path) -> None:
+    flags = {"model": "a/b", "additional_config.a": "1", "additional_config.a.b.c": "2"}
+    assert faults(flags, tmp_path) == [
+        "additional_config.a = '1': given both as one JSON and as additional_config.a.…. Use one of the two."
+    ]
