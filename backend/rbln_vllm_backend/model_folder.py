@@ -66,6 +66,7 @@ class ModelFolder:
             settings, faults = None, list(error.faults)
         if has_vllm():
             faults += _parser_faults(parameters)
+            faults += _template_faults(settings)
         if settings is None or faults:
             raise ConfigError(faults)
         return settings
@@ -150,6 +151,18 @@ def _parser_faults(parameters: dict[str, str]) -> list[Fault]:
         if not has_rbln():  # config.read has checked the plugin's own flags by its table
             flags = {key: text for key, text in flags.items() if not rbln_options.is_option(key)}
         vllm_flags.parse(flags, None)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
+
+
+def _template_faults(settings: BackendConfig | None) -> list[Fault]:
+    if settings is None or settings.serving.chat_template is None:
+        return []
+    from rbln_vllm_backend import vllm_prompts
+
+    try:
+        vllm_prompts.require_template(settings.serving.chat_template)
     except ConfigError as error:
         return list(error.faults)
     return []

@@ -8,13 +8,13 @@ from typing import Any
 
 from rbln_vllm_backend import inputs
 from rbln_vllm_backend.engine import Chat, Illustrated, Prompt, TokenIds
-from rbln_vllm_backend.errors import InvalidRequest, Unsupported
+from rbln_vllm_backend.errors import InvalidRequest, Unsupported, shown
 from rbln_vllm_backend.inputs import Tensors
 
 NAMES = ("text_input", "messages", "input_ids")
 
 # Arguments of the tokenizer's own function that would change what it returns, or the template itself.
-_NOT_THE_CLIENTS = frozenset(
+_NOT_SETTABLE = frozenset(
     {
         "chat_template",
         "conversation",
@@ -29,6 +29,8 @@ _NOT_THE_CLIENTS = frozenset(
         "truncation",
     }
 )
+# Those that vLLM reads itself, by their truth: "false" would be true.
+_SWITCHES = frozenset({"add_generation_prompt", "continue_final_message"})
 _CONTENT = 'must be a text, or a list of parts such as {"type": "text", "text": "Hi"}'
 
 
@@ -109,7 +111,16 @@ def _check_part(name: str, part: object) -> None:
 
 def _template_kwargs(tensors: Tensors) -> dict[str, Any]:
     kwargs = inputs.document(tensors, "chat_template_kwargs", dict, "a JSON object") or {}
-    for name in kwargs:
-        if name in _NOT_THE_CLIENTS:
-            raise InvalidRequest(f"chat_template_kwargs: {name} is the backend's own and can't be set.")
+    if wrong := template_kwargs_rule(kwargs):
+        raise InvalidRequest(f"chat_template_kwargs: {wrong}.")
     return dict(kwargs)
+
+
+def template_kwargs_rule(kwargs: Mapping[str, Any]) -> str | None:
+    """The rule that a client's or the operator's arguments of the chat template break, None if they are fine."""
+    for name, value in kwargs.items():
+        if name in _NOT_SETTABLE:
+            return f"{name} is the backend's own and can't be set"
+        if name in _SWITCHES and not isinstance(value, bool):
+            return f"{name} must be true or false, and is {shown(value)}"
+    return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import values
+from rbln_vllm_backend import prompts, values
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.npu_groups import GroupsRule
 from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, Number, Rule, Switch, Text
@@ -100,6 +100,9 @@ def read(parameters: Mapping[str, str], folder: Path) -> tuple[ServingOptions, l
     if template is not None and "{" not in template:  # every template has a brace, and no sane path
         chosen["chat_template"], fault = _template_file(template, folder)
         faults.extend([fault] if fault else [])
+    kwargs = "default_chat_template_kwargs"
+    if kwargs in chosen and (rule := prompts.template_kwargs_rule(chosen[kwargs])):
+        faults.append(Fault(PREFIX + kwargs, rule, "Correct the object", parameters[PREFIX + kwargs]))
     return ServingOptions(**chosen), faults
 
 

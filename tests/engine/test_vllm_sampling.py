@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from model_repository import write_model
 from rbln_vllm_backend import vllm_prompts, vllm_sampling
 from rbln_vllm_backend.engine import Generation
 from rbln_vllm_backend.errors import ConfigError, InvalidRequest
+from rbln_vllm_backend.model_folder import ModelFolder
 from rbln_vllm_backend.speculation import Speculation
 
 
@@ -52,3 +55,11 @@ def test_a_chat_template_that_cannot_be_read_fails_the_load() -> None:
     (fault,) = caught.value.faults
     assert str(fault).startswith("serving.chat_template: not a Jinja template (line 2: ")
     assert str(fault).endswith("). Mend the template.")
+
+
+def test_check_reads_the_chat_template_too(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "llm", {"model": "org/name", "serving.chat_template": "{% for %}"})
+    with pytest.raises(ConfigError) as caught:
+        ModelFolder(folder).check()
+    (fault,) = caught.value.faults
+    assert str(fault).startswith("serving.chat_template: not a Jinja template (line 1: ")

@@ -216,3 +216,15 @@ def test_an_option_is_given_whole_or_by_its_keys_at_every_depth(tmp_path: Path) 
     assert faults(flags, tmp_path) == [
         "additional_config.a = '1': given both as one JSON and as additional_config.a.…. Use one of the two."
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ('{"tokenize": true}', "tokenize is the backend's own and can't be set"),
+        ('{"add_generation_prompt": 1}', "add_generation_prompt must be true or false, and is 1"),
+    ],
+)
+def test_the_operators_template_arguments_meet_the_clients_rule(given: str, rule: str, tmp_path: Path) -> None:
+    key = "serving.default_chat_template_kwargs"
+    assert faults({"model": "a/b", key: given}, tmp_path) == [f"{key} = {given!r}: {rule}. Correct the object."]

@@ -172,6 +172,10 @@ def test_token_ids_are_a_prompt_without_a_prefix() -> None:
             "chat_template_kwargs: chat_template is the backend's own and can't be set.",
         ),
         (
+            {"messages": [MESSAGES], "chat_template_kwargs": [b'{"continue_final_message": "false"}']},
+            "chat_template_kwargs: continue_final_message must be true or false, and is 'false'.",
+        ),
+        (
             {"messages": [MESSAGES], "chat_template_kwargs": [b"[]"]},
             "chat_template_kwargs = '[]': must be a JSON object.",
         ),
