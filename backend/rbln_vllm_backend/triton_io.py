@@ -69,10 +69,13 @@ def _elements(tensor: Any) -> list[object]:
 
 
 def parameters_of(triton_request: Any) -> Mapping[str, object]:
-    """The request parameters: scalars by name."""
-    text = triton_request.parameters()
-    # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
-    parameters: dict[str, object] = json.loads(text) if text else {}
+    """The request parameters: scalars by name; raises InvalidRequest."""
+    try:
+        text = triton_request.parameters()  # as Python's text, which bytes that are no UTF-8 can't be
+        # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
+        parameters: dict[str, object] = json.loads(text) if text else {}
+    except ValueError as error:
+        raise InvalidRequest(f"The request's parameters can't be decoded ({error}).") from error
     return parameters
 
 
@@ -87,15 +90,13 @@ def _cut(text: str) -> str:
 
 
 class TritonReply:
-    """One client's answer over Triton's response sender. Implements ``stream.Reply``.
+    """One client's answer over Triton's response sender. Implements ``stream.Reply``."""
 
-    ``is_call``: the unary model asks, and is answered as ``unary_call`` says.
-    """
-
-    def __init__(self, triton_request: Any, is_call: bool = False) -> None:
-        self._is_call = is_call
+    def __init__(self, triton_request: Any) -> None:
+        self._is_call = False
         # A tensor that wasn't requested must not reach `send`: Triton 24.10 drops it without the interpreter's lock.
         requested = frozenset(triton_request.requested_output_names())
+        self._takes_errors = not requested or unary_call.ERROR in requested
         self._requested = requested if requested and not requested >= _UNARY_NAMES else None
         self._sender = triton_request.get_response_sender()
         self._asked: frozenset[str] = frozenset()
@@ -104,10 +105,10 @@ class TritonReply:
         self._num_output_tokens = 0
         self._speculation: SpeculationCounts | None = SpeculationCounts(configured=False)
 
-    def acknowledge(self) -> None:
-        """The empty response that frees the server's thread, if the unary model asks."""
-        if self._is_call:
-            self._sender.send(pb_utils.InferenceResponse(output_tensors=[]))
+    def acknowledge_call(self) -> None:
+        """The unary model asks, and is answered as ``unary_call`` says: an empty response frees the server's thread."""
+        self._is_call = self._takes_errors  # who merely says that it is the unary model may not have asked for them
+        self._sender.send(pb_utils.InferenceResponse(output_tensors=[]))
 
     def expect(self, request: Request) -> None:
         """Says what the client asked for; before that only ``fail`` may be called."""

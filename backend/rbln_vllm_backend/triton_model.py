@@ -95,10 +95,11 @@ class TritonPythonModel:
     def execute(self, requests: Sequence[Any]) -> None:
         """Decodes each request and hands it over; answers go through its response sender."""
         for request in requests:
-            call = unary_call.read(triton_io.parameters_of(request))
-            reply = triton_io.TritonReply(request, is_call=call.id is not None)
+            reply = triton_io.TritonReply(request)
             try:
-                reply.acknowledge()
+                call = unary_call.read(triton_io.parameters_of(request))
+                if call.id is not None:
+                    reply.acknowledge_call()
                 self._hand_over(request, call, reply)
             except Exception as error:
                 request_id = uuid.uuid4().hex

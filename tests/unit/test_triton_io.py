@@ -13,7 +13,7 @@ from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogpro
 from rbln_vllm_backend.errors import InvalidRequest, RequestError, Unavailable
 from rbln_vllm_backend.request import Cancellation, Request
 from rbln_vllm_backend.terms import Terms
-from rbln_vllm_backend.wire import INPUTS, OUTPUTS, RETURN_SWITCHES
+from rbln_vllm_backend.wire import INPUTS, OUTPUTS, RETURN_SWITCHES, UNARY_OUTPUTS
 
 FINAL = 1
 
@@ -161,8 +161,8 @@ def test_an_error_carries_its_code_and_final(pb: Any, io: Any) -> None:
 
 def test_a_call_of_the_unary_model_is_acknowledged_and_told_errors_in_an_output(pb: Any, io: Any) -> None:
     request = pb.InferenceRequest([])
-    reply = io.TritonReply(request, is_call=True)
-    reply.acknowledge()
+    reply = io.TritonReply(request)
+    reply.acknowledge_call()
     reply.fail(InvalidRequest("no"))
     (first, first_flags), (last, last_flags) = request.sender.sent
     assert (first.output_tensors(), first.error(), first_flags) == ([], None, 0)
@@ -190,10 +190,26 @@ def test_what_a_client_did_not_request_is_not_sent(pb: Any, io: Any, requested: 
     assert {tensor.name() for tensor in response.output_tensors()} == sent
 
 
-def test_a_clients_own_request_is_not_acknowledged(pb: Any, io: Any) -> None:
-    request = pb.InferenceRequest([])
-    io.TritonReply(request).acknowledge()
-    assert request.sender.sent == []
+def test_who_forges_a_call_gets_no_output_that_it_did_not_request(pb: Any, io: Any) -> None:
+    request = pb.InferenceRequest([], requested_output_names=[tensor.name for tensor in UNARY_OUTPUTS])
+    reply = io.TritonReply(request)
+    reply.acknowledge_call()
+    reply.fail(InvalidRequest("no"))
+    _, (last, flags) = request.sender.sent
+    assert (last.output_tensors(), last.error().message(), flags) == ([], "no", FINAL)
+
+
+def test_parameters_that_are_no_text_are_the_clients_fault(pb: Any, io: Any) -> None:
+    class Request(pb.InferenceRequest):  # type: ignore[misc,name-defined]
+        def parameters(self) -> str:
+            return b'{"foo": "\xff"}'.decode()
+
+    with pytest.raises(InvalidRequest) as caught:
+        io.parameters_of(Request([]))
+    assert str(caught.value) == (
+        "The request's parameters can't be decoded ('utf-8' codec can't decode byte 0xff in position 9: "
+        "invalid start byte)."
+    )
 
 
 def test_a_request_may_be_a_cancellation(pb: Any, io: Any) -> None:
