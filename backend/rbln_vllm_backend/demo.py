@@ -24,6 +24,7 @@ PROMPT = (
     "The answer stays the same, only the waiting gets shorter.<|im_end|>\n<|im_start|>assistant\n"
 )
 SAMPLING = {"temperature": 0.0, "max_tokens": 128}
+_HTTP, _GRPC, _METRICS = 8000, 8001, 8002
 _READY_DEADLINE_S = 300.0
 _ANSWER_DEADLINE_S = 120.0
 
@@ -54,14 +55,15 @@ def run(model_repository: str) -> int:
     """Exit status 0 only if the server came up, the answer was streamed, drafts were accepted, and it stopped well."""
     with tempfile.TemporaryDirectory(prefix="rbln-vllm-demo-") as folder:
         log = Path(folder) / "tritonserver.log"
-        server = ServerProcess(model_repository, log_path=log)
+        # Triton's own ports, named: a server that listens there already would answer in the place of this one.
+        server = ServerProcess(model_repository, http_port=_HTTP, grpc_port=_GRPC, metrics_port=_METRICS, log_path=log)
+        server.start()
         began = time.monotonic()
         try:
-            server.start()
             _say("Starting tritonserver and the vLLM engine (20 to 60 s on two cores) …")
             server.wait_ready(_READY_DEADLINE_S)
             _say(f"Ready after {time.monotonic() - began:.0f} s. The prompt:\n\n{PROMPT}\n\nThe answer, as it comes:\n")
-            outcome = stream_one("localhost:8001", "llm", PROMPT, SAMPLING)
+            outcome = stream_one(f"localhost:{_GRPC}", "llm", PROMPT, SAMPLING)
             _say(f"\n{outcome}")
         except EmbeddedServerError:
             _say("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
@@ -118,7 +120,10 @@ def _results(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Ite
         client.async_stream_infer(model, inputs, enable_empty_final_response=True)
         final = False
         while not final:
-            result, error = arrived.get(timeout=_ANSWER_DEADLINE_S)
+            try:
+                result, error = arrived.get(timeout=_ANSWER_DEADLINE_S)
+            except queue.Empty:
+                raise EmbeddedServerError(f"The server sent nothing for {_ANSWER_DEADLINE_S:g} s.") from None
             if error is not None:
                 raise EmbeddedServerError(f"The server refused the demo's request: {error}")
             final = result.get_response().parameters["triton_final_response"].bool_param
