@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tritonclient import grpc
@@ -17,6 +17,13 @@ from tritonclient import grpc
 from running_server import RunningServer
 
 ANSWER_DEADLINE_S = 120.0
+
+
+class Address(Protocol):
+    """A server that speaks gRPC at host:port."""
+
+    @property
+    def grpc(self) -> str: ...
 
 
 @dataclass
@@ -55,7 +62,7 @@ class Stream:
 
     def __init__(
         self,
-        server: RunningServer,
+        server: Address,
         prompt: str | None,
         sampling: dict[str, Any] | str,
         model: str = "llm",
