@@ -78,7 +78,7 @@ async def _read(stream: object) -> None:
 
 async def cancels(server: RunningServer, count: int) -> int:
     """The exit status."""
-    connection, took_s = Connection(server), dict[str, list[float]]((state, []) for state in STATES)
+    connection, took_s = Connection(server.grpc), dict[str, list[float]]((state, []) for state in STATES)
     for number in range(count):
         state = STATES[number % len(STATES)]
         took_s[state].append(await one_cancel(server, connection, state))
@@ -105,7 +105,7 @@ async def storm(server: RunningServer, count: int) -> int:
                 memory.append(memory_mib(server))
                 print(f"{number}: {memory[-1]}", flush=True)
 
-    connections = [Connection(server) for _ in range(STORM_AT_ONCE)]
+    connections = [Connection(server.grpc) for _ in range(STORM_AT_ONCE)]
     await asyncio.gather(*(one(connection) for connection in connections))
     await asyncio.gather(*(connection.close() for connection in connections))
     await until_unfinished(server, 0)

@@ -35,7 +35,7 @@ EXPLICIT = ("--model-control-mode=explicit", "--load-model=llm")
 
 async def strike(server: RunningServer, victim: psutil.Process) -> tuple[float, Counter[str | None]]:
     """Kills it under 32 streams: seconds until the last had its error, and how many ended with which (None: FINAL)."""
-    connections = [Connection(server) for _ in range(STREAMS)]
+    connections = [Connection(server.grpc) for _ in range(STREAMS)]
     times: list[list[float]] = [[] for _ in connections]
     running = [
         asyncio.create_task(connection.ask(f"{number} one two", LONG, at))
@@ -53,7 +53,7 @@ async def strike(server: RunningServer, victim: psutil.Process) -> tuple[float, 
 
 async def until_ready(server: RunningServer) -> float:
     """Seconds until a request is served again."""
-    connection, began = Connection(server), time.perf_counter()
+    connection, began = Connection(server.grpc), time.perf_counter()
     while (await connection.ask("hi", '{"max_tokens": 2}'))[1] is not None:
         assert time.perf_counter() - began < RESTARTED_S
         await asyncio.sleep(0.1)
@@ -63,7 +63,7 @@ async def until_ready(server: RunningServer) -> float:
 
 async def answer(server: RunningServer) -> str | None:
     """The error of one short request."""
-    connection = Connection(server)
+    connection = Connection(server.grpc)
     error = (await connection.ask("hi", '{"max_tokens": 2}'))[1]
     await connection.close()
     return error

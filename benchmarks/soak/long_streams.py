@@ -22,7 +22,7 @@ async def run(server: RunningServer, tokens: int) -> None:
     turns = iter(range(tokens // PER_STREAM))
 
     async def one() -> None:
-        connection = Connection(server)
+        connection = Connection(server.grpc)
         for _ in turns:
             responses, error = await connection.ask("hi", f'{{"max_tokens": {PER_STREAM}}}')
             assert error is None, error

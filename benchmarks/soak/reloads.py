@@ -23,7 +23,7 @@ GROWTH = 1.05
 
 async def serve_one(server: RunningServer) -> None:
     """One streamed answer."""
-    connection = Connection(server)
+    connection = Connection(server.grpc)
     _, error = await connection.ask("hi", '{"max_tokens": 8}')
     assert error is None, error
     await connection.close()

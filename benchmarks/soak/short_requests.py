@@ -24,7 +24,7 @@ async def tenth(server: RunningServer, requests: int) -> float:
     began = time.perf_counter()
 
     async def one() -> None:
-        connection = Connection(server)
+        connection = Connection(server.grpc)
         for _ in left:
             responses, error = await connection.ask("hi", '{"max_tokens": 2}')
             assert error is None, error

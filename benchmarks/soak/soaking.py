@@ -74,10 +74,10 @@ def request(prompt: str, sampling: str, request_id: str = "") -> dict[str, Any]:
 
 
 class Connection:
-    """One gRPC connection; ``ask`` has one request on a stream of its own."""
+    """One gRPC connection to host:port; ``ask`` has one request on a stream of its own."""
 
-    def __init__(self, server: RunningServer) -> None:
-        self._client = grpc.InferenceServerClient(server.grpc)
+    def __init__(self, address: str) -> None:
+        self._client = grpc.InferenceServerClient(address)
 
     async def ask(self, prompt: str, sampling: str, at: list[float] | None = None) -> tuple[int, str | None]:
         """The number of responses with text and the error; ``at`` gets the time of each response, in seconds."""
