@@ -14,22 +14,25 @@ from soaking import Connection, RunningServer, memory_mib, ticking_server, verdi
 STREAMS = 16
 PER_STREAM = 1000
 WARM_TOKENS = 50_000
+STEP_TOKENS = 50_000
 GROWTH = 1.02
 
 
-async def run(server: RunningServer, tokens: int) -> None:
-    """Streams so many tokens; every client reads."""
+async def run(server: RunningServer, tokens: int) -> int:
+    """Streams so many tokens; every client reads. The number of responses."""
     turns = iter(range(tokens // PER_STREAM))
 
-    async def one() -> None:
-        connection = Connection(server.grpc)
+    async def one() -> int:
+        connection, total = Connection(server.grpc), 0
         for _ in turns:
             responses, error = await connection.ask("hi", f'{{"max_tokens": {PER_STREAM}}}')
             assert error is None, error
             assert 0 < responses <= PER_STREAM
+            total += responses
         await connection.close()
+        return total
 
-    await asyncio.gather(*(one() for _ in range(STREAMS)))
+    return sum(await asyncio.gather(*(one() for _ in range(STREAMS))))
 
 
 def main() -> int:
@@ -38,10 +41,14 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=1_000_000)
     tokens = parser.parse_args().tokens
     with ticking_server() as server:
-        asyncio.run(run(server, WARM_TOKENS))
+        responses, done = asyncio.run(run(server, WARM_TOKENS)), WARM_TOKENS
         before = memory_mib(server)
-        print(f"{WARM_TOKENS} tokens: {before}", flush=True)
-        asyncio.run(run(server, tokens - WARM_TOKENS))
+        print(f"{done} tokens in {responses} responses: {before}", flush=True)
+        while done < tokens:
+            step = min(STEP_TOKENS, tokens - done)
+            responses += asyncio.run(run(server, step))
+            done += step
+            print(f"{done} tokens in {responses} responses: {memory_mib(server)}", flush=True)
         after = memory_mib(server)
     growth = {name: after[name] / before[name] for name in before}
     return verdict(max(growth.values()) <= GROWTH, f"{tokens} tokens: {after} MiB, x {growth} since {WARM_TOKENS}")
