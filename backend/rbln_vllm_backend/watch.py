@@ -34,10 +34,10 @@ class Watch:
 
     ``is_served`` says whether the server still counts this model as ready. Triton calls ``finalize`` only after the
     last open request has ended, so an unload or a shutdown has to be noticed before: once the model isn't served any
-    more, open requests may go on for ``drain_timeout_s``. A no while requests still arrive, as a server that answers too
-    late gives, ends nothing. A reload isn't noticed: the name stays served, first by us, then by the new stub, and our
-    open requests go on to their end. Without open requests it isn't asked: a question that meets a load or an unload
-    can end or hang the server (24.10).
+    more, open requests may go on for ``drain_timeout_s``. A no while requests still arrive, as a server that answers
+    too late gives, ends nothing. A reload isn't noticed: the name stays served, first by us, then by the new stub, and
+    our open requests go on to their end. Without open requests it isn't asked: a question that meets a load or an
+    unload can end or hang the server (24.10).
     """
 
     def __init__(
