@@ -2,7 +2,8 @@
 
 All have the same tiny checkpoint and engine flags, are up at the same time, and take turns in an order that rotates
 from round to round; a round's prompts are the same for all, and new to all. The first turn of each warms it up and
-isn't counted. Raw figures go to NAME.csv, medians and ratios to NAME.md, plots to NAME-SPECULATION.png.
+isn't counted. Raw figures go to NAME.csv, medians and ratios to NAME.md, plots to NAME-SPECULATION.png. A measurement
+that was interrupted goes on with --continue: what NAME.csv has isn't measured again.
 
     python benchmarks/serving_comparison.py [--concurrency 1,8,32,64,128] [--rounds 3] [--output FOLDER/NAME]
 
@@ -49,19 +50,24 @@ def main() -> int:
     """Measures, and writes the figures; after each round, so that a broken measurement leaves what it has."""
     options = _options()
     command = shlex.join(["python", "benchmarks/serving_comparison.py", *sys.argv[1:]])
-    rows: list[Row] = []
+    rows, commands = _so_far(options)
+    if command not in commands:
+        commands.append(command)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(_Load()) as load:
         checkpoint = _checkpoint(Path(folder) / "checkpoint", options.max_model_len)
         for speculation in options.speculation:
+            plan = _plan(speculation, options, rows)
+            if not plan:
+                continue
             parameters = _parameters(checkpoint, speculation, options)
             logs = Path(folder) / speculation
             logs.mkdir()
             with _contestants(parameters, logs, load.process, options) as contestants:
-                for turn in _turns(contestants, speculation, options):
+                for turn in _turns(contestants, plan, speculation, options):
                     rows.append(turn)
-                    _write(rows, options.output, command)
-    print(figures.markdown(rows, command))
+                    _write(rows, options.output, commands)
+    print(figures.markdown(rows, commands))
     return 0
 
 
@@ -88,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--other-grpc", default="127.0.0.1:8001", metavar="HOST:PORT")
     parser.add_argument("--other-pid", type=int)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "serving")
+    parser.add_argument("--continue", action="store_true", dest="goes_on", help="keep what --output has, add the rest")
     return parser.parse_args()
 
 
@@ -164,12 +171,35 @@ def _show_log(log: Path, kind: type[BaseException] | None, *_: object) -> None:
         print(log.read_text(errors="replace")[-_LOG_SHOWN:], file=sys.stderr)
 
 
-def _turns(contestants: Sequence[Contestant], speculation: str, options: argparse.Namespace) -> Iterator[Row]:
+Turn = tuple[int, int, int]  # round, tokens of each answer, streams
+
+
+def _so_far(options: argparse.Namespace) -> tuple[list[Row], list[str]]:
+    """What an interrupted measurement left, and the commands that made it."""
+    path = options.output.with_name(options.output.name + ".csv")
+    if not options.goes_on or not path.exists():
+        return [], []
+    rows, commands = figures.read_csv(path)
+    return figures.without_a_broken_turn(rows), commands
+
+
+def _plan(speculation: str, options: argparse.Namespace, rows: Sequence[Row]) -> list[Turn]:
+    measured = {
+        (row.round, row.max_tokens, row.concurrency)
+        for row in rows
+        if (row.speculation, row.stream_interval) == (speculation, options.stream_interval)
+    }
+    turns = product(range(options.rounds), options.max_tokens, options.concurrency)
+    return [turn for turn in turns if turn not in measured]
+
+
+def _turns(
+    contestants: Sequence[Contestant], plan: Sequence[Turn], speculation: str, options: argparse.Namespace
+) -> Iterator[Row]:
     for contestant in contestants:
         outcome = contestant.run(WARM_UP)
         if outcome.failed:
             raise RuntimeError(f"{contestant.name}: {outcome.failed} requests of the warm-up failed: {outcome.failure}")
-    plan = list(product(range(options.rounds), options.max_tokens, options.concurrency))
     with tqdm(total=len(plan) * len(contestants), desc=f"speculation {speculation}") as progress:
         for number, max_tokens, streams in plan:
             requests = max(2 * streams, min(math.ceil(options.tokens / max_tokens), _MOST_ANSWERS * streams))
@@ -226,9 +256,9 @@ def _seconds(contestants: Sequence[Contestant]) -> float:
     return sum(sum(contestant.use().cpu_s.values()) for contestant in contestants)
 
 
-def _write(rows: Sequence[Row], output: Path, command: str) -> None:
-    figures.write_csv(rows, output.with_name(output.name + ".csv"), command)
-    output.with_name(output.name + ".md").write_text(figures.markdown(rows, command))
+def _write(rows: Sequence[Row], output: Path, commands: Sequence[str]) -> None:
+    figures.write_csv(rows, output.with_name(output.name + ".csv"), commands)
+    output.with_name(output.name + ".md").write_text(figures.markdown(rows, commands))
     figures.plot(rows, output)
 
 

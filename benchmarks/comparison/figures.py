@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import get_type_hints
 
 REFERENCE = "vLLM's OpenAI server"
 
@@ -43,16 +44,36 @@ class Row:
     idle_share: float
 
 
-def write_csv(rows: Sequence[Row], path: Path, command: str) -> None:
-    """The raw figures; the first line is the command that made them."""
+_COMMENT = "# "
+
+
+def write_csv(rows: Sequence[Row], path: Path, commands: Sequence[str]) -> None:
+    """The raw figures; the first lines are the commands that made them."""
     with path.open("w", newline="") as file:
-        file.write(f"# {command}\n")
+        file.writelines(f"{_COMMENT}{command}\n" for command in commands)
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow(
                 {key: round(value, 3) if isinstance(value, float) else value for key, value in asdict(row).items()}
             )
+
+
+def read_csv(path: Path) -> tuple[list[Row], list[str]]:
+    """The rows and the commands of ``write_csv``."""
+    lines = path.read_text().splitlines()
+    commands = [line.removeprefix(_COMMENT) for line in lines if line.startswith(_COMMENT)]
+    kinds = get_type_hints(Row)
+    table = csv.DictReader(line for line in lines if not line.startswith(_COMMENT))
+    return [Row(**{name: kinds[name](text) for name, text in line.items()}) for line in table], commands
+
+
+def without_a_broken_turn(rows: Sequence[Row]) -> list[Row]:
+    """The rows but for the last turn's, where an interruption left fewer contestants there than in the first turn."""
+    turns = [(row.round, row.speculation, row.concurrency, row.max_tokens, row.stream_interval) for row in rows]
+    if not rows or turns.count(turns[-1]) == turns.count(turns[0]):
+        return list(rows)
+    return [row for row, turn in zip(rows, turns, strict=True) if turn != turns[-1]]
 
 
 @dataclass(frozen=True)
@@ -69,13 +90,11 @@ class _Group:
         return f"{min(values):.0f}–{max(values):.0f}"
 
 
-def markdown(rows: Sequence[Row], command: str) -> str:
+def markdown(rows: Sequence[Row], commands: Sequence[str]) -> str:
     """Tables of medians over the rounds; the ratio is the median of the rounds' own ratios to vLLM's server."""
     rounds = len({row.round for row in rows})
-    lines = [
-        f"Medians of {rounds} alternating rounds; in brackets the lowest and the highest. Made by `{command}`.",
-        "",
-    ]
+    made_by = ", ".join(f"`{command}`" for command in commands)
+    lines = [f"Medians of {rounds} alternating rounds; in brackets the lowest and the highest. Made by {made_by}.", ""]
     for speculation in dict.fromkeys(row.speculation for row in rows):
         lines += [
             f"### Speculation: {speculation}",
