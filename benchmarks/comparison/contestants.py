@@ -17,7 +17,7 @@ from typing import IO, Protocol
 
 import psutil
 
-from comparison.figures import REFERENCE
+from comparison.figures import IN_PROCESS, REFERENCE
 from comparison.line_process import LineProcess
 from comparison.load import Outcome
 from comparison.load_process import Job
@@ -55,7 +55,7 @@ class Contestant(Protocol):
 class InProcess:
     """vLLM's AsyncLLM, asked in its own process."""
 
-    name = "AsyncLLM in-process"
+    name = IN_PROCESS
 
     def __init__(self, parameters: Mapping[str, str], log: IO[str]) -> None:
         self._process = LineProcess("in_process", as_flags(parameters), log, _environment(parameters))

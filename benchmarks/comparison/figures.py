@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
+import operator
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
 REFERENCE = "vLLM's OpenAI server"
+IN_PROCESS = "AsyncLLM in-process"
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,8 @@ def markdown(rows: Sequence[Row], commands: Sequence[str]) -> str:
     made_by = ", ".join(f"`{command}`" for command in commands)
     lines = [f"Medians of {rounds} alternating rounds; in brackets the lowest and the highest. Made by {made_by}.", ""]
     for speculation in dict.fromkeys(row.speculation for row in rows):
-        lines += [
-            f"### Speculation: {speculation}",
-            "",
-            *_table([row for row in rows if row.speculation == speculation]),
-        ]
+        chosen = [row for row in rows if row.speculation == speculation]
+        lines += [f"### Speculation: {speculation}", "", *_table(chosen), *_comparison(chosen)]
     return "\n".join(lines)
 
 
@@ -140,15 +140,63 @@ def _line(setting: tuple[int, int], contestant: str, group: _Group, to_reference
     return "| " + " | ".join(cells).replace("nan", "–") + " |"
 
 
+def _share(value: float, of: float) -> float:
+    return value / of if of else math.nan
+
+
+def _server_cpu_us(row: Row) -> float:
+    """Of all processes between the client and the engine."""
+    parts = (row.cpu_us_frontend, row.cpu_us_tritonserver, row.cpu_us_facade)
+    return sum(part for part in parts if not math.isnan(part))
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    reference: str
+    figure: Callable[[Row], float]
+    compare: Callable[[float, float], float]
+    form: str
+
+
+_COMPARISONS: Mapping[str, _Comparison] = {
+    "tokens/s": _Comparison(REFERENCE, lambda row: row.tokens_per_s, _share, ".2f"),
+    "CPU: frontend": _Comparison(REFERENCE, lambda row: row.cpu_us_frontend, _share, ".2f"),
+    "all but the engine": _Comparison(REFERENCE, _server_cpu_us, _share, ".2f"),
+    "TTFT p50, ms more": _Comparison(REFERENCE, lambda row: row.ttft_p50_ms, operator.sub, "+.2f"),
+    "gap p50, ms more": _Comparison(REFERENCE, lambda row: row.gap_p50_ms, operator.sub, "+.2f"),
+    "than in-process": _Comparison(IN_PROCESS, lambda row: row.gap_p50_ms, operator.sub, "+.2f"),
+}
+
+
 def ratio(rows: Sequence[Row], contestant: str) -> float | None:
     """The median over the rounds of its tokens/s to the reference's in the same round."""
-    reference = {row.round: row.tokens_per_s for row in rows if row.contestant == REFERENCE}
-    ratios = [
-        row.tokens_per_s / reference[row.round]
-        for row in rows
-        if row.contestant == contestant and row.round in reference
-    ]
-    return statistics.median(ratios) if ratios else None
+    return _against(rows, contestant, _COMPARISONS["tokens/s"])
+
+
+def _against(rows: Sequence[Row], contestant: str, comparison: _Comparison) -> float | None:
+    """The median over the rounds of a figure held against the reference's in the same round."""
+    figure = comparison.figure
+    theirs = {row.round: figure(row) for row in rows if row.contestant == comparison.reference}
+    ours = [row for row in rows if row.contestant == contestant and row.round in theirs]
+    return statistics.median(comparison.compare(figure(row), theirs[row.round]) for row in ours) if ours else None
+
+
+def _comparison(rows: Sequence[Row]) -> list[str]:
+    """Each figure beside vLLM's own server, or the engine in-process, in the same round; none where it took no part."""
+    compared = [name for name in dict.fromkeys(row.contestant for row in rows) if name not in (REFERENCE, IN_PROCESS)]
+    lines = []
+    for setting in sorted({(row.concurrency, row.max_tokens) for row in rows}):
+        at = [row for row in rows if (row.concurrency, row.max_tokens) == setting]
+        for contestant in compared:
+            found = [(one, _against(at, contestant, one)) for one in _COMPARISONS.values()]
+            cells = ["–" if value is None else f"{value:{one.form}}" for one, value in found]
+            if any(value is not None for _, value in found):
+                lines.append("| " + " | ".join([*map(str, setting), contestant, *cells]).replace("nan", "–") + " |")
+    if not lines:
+        return []
+    head = "| streams | tokens per answer | door | " + " | ".join(_COMPARISONS) + " |"
+    said = "Beside vLLM's OpenAI server in the same round, ratios where no unit is named:"
+    return [said, "", head, "|" + "---|" * (3 + len(_COMPARISONS)), *lines, ""]
 
 
 _PANELS = {

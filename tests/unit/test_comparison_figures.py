@@ -51,6 +51,18 @@ def test_the_table_has_a_line_for_each_contestant_with_median_spread_and_failure
     assert "nan" not in text
 
 
+def test_cpu_and_latency_stand_beside_those_of_the_same_round() -> None:
+    rows = []
+    for number in range(3):
+        cpu = {"cpu_us_frontend": 120, "cpu_us_tritonserver": 90}
+        rows += [
+            row(REFERENCE, number, 100, cpu_us_frontend=200, ttft_p50_ms=5 + number, gap_p50_ms=1),
+            row(figures.IN_PROCESS, number, 200, gap_p50_ms=0.8),
+            row("ours", number, 90, ttft_p50_ms=6 + number, gap_p50_ms=1.3, **cpu),
+        ]
+    assert "| 8 | 64 | ours | 0.90 | 0.60 | 1.05 | +1.00 | +0.30 | +0.50 |" in figures.markdown(rows, ["make bench"])
+
+
 def test_the_csv_says_what_made_it_and_has_every_run(tmp_path: Path) -> None:
     figures.write_csv(ROWS, tmp_path / "x.csv", ["make bench", "make bench again"])
     lines = (tmp_path / "x.csv").read_text().splitlines()
