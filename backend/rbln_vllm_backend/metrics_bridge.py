@@ -1,7 +1,8 @@
 """An engine's own metrics, read on a timer; what changed is handed to the server's metrics.
 
 A server's counter can only go up and its histogram only observe, so a histogram's bucket, sum and count series go as
-counters with the label ``le``. A value that falls belongs to an engine that was started anew, and is added whole.
+counters with the label ``le``. A value that falls, or whose series began anew, belongs to an engine that was started
+again, and is added whole: the server's series are sums over the engine's lives.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ MEAN_ACCEPTANCE_LENGTH = "rbln_vllm:spec_decode_mean_acceptance_length"
 
 @dataclass(frozen=True)
 class Sample:
-    """One series at one moment. ``rises`` tells a counter (or a part of a histogram) from a gauge."""
+    """One series at one moment. ``rises`` tells a counter (or a part of a histogram) from a gauge.
+
+    ``began_s`` is when the series stood at zero, in seconds since the epoch, where the engine's registry says it.
+    """
 
     name: str
     help: str
     rises: bool
     labels: Mapping[str, str]
     value: float
+    began_s: float | None = None
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -57,7 +62,7 @@ class MetricsBridge:
         self._collect = collect
         self._sink = sink
         self._interval_s = interval_s
-        self._last: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._last: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
@@ -78,15 +83,15 @@ class MetricsBridge:
         for sample in (*samples, *_speculation(samples)):
             key = sample.key
             last = self._last.get(key)
-            if sample.value == last:
+            if last is not None and (sample.value, sample.began_s) == (last.value, last.began_s):
                 continue
-            self._last[key] = sample.value
+            self._last[key] = sample
             if not sample.rises:
                 self._sink.set(sample)
                 continue
-            gained = sample.value - last if last is not None and sample.value > last else sample.value
+            goes_on = last is not None and sample.began_s == last.began_s and sample.value >= last.value
             # At zero too, so that a series is there before its first event.
-            self._sink.add(sample, gained)
+            self._sink.add(sample, sample.value - (last.value if last is not None and goes_on else 0.0))
 
     def _run(self) -> None:
         try:

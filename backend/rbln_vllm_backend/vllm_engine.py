@@ -39,6 +39,7 @@ from rbln_vllm_backend.vllm_prompts import PromptRenderer
 _log = logging.getLogger(__name__)
 
 _RISING = frozenset({"counter", "histogram", "summary"})  # prometheus_client's words for what only goes up
+_BEGAN = "_created"
 _COUNTED_EACH_STEP = frozenset({"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:kv_cache_usage_perc"})
 _STOP_TIMEOUT_S = 15.0  # then vLLM kills its processes; Triton's own limit is 30 s
 
@@ -139,11 +140,7 @@ class VllmEngine:
 
         for family in REGISTRY.collect():
             if family.name.startswith("vllm:"):
-                for sample in family.samples:
-                    if not sample.name.endswith("_created"):
-                        yield Sample(
-                            sample.name, family.documentation, family.type in _RISING, sample.labels, sample.value
-                        )
+                yield from _samples(family)
 
     def stop(self) -> None:
         """See ``engine.Engine.stop``."""
@@ -210,6 +207,21 @@ def _description(version: str, vllm_config: Any, config: BackendConfig) -> str:
         f"vLLM {version} on {current_platform.device_type}, {model.model} as {model.dtype}, {speculation}, "
         f"context {model.max_model_len} tokens, at most {scheduler.max_num_seqs} sequences at once"
     )
+
+
+def _samples(family: Any) -> Iterator[Sample]:
+    """One family of prometheus_client's; when a series began is a sample of its own there."""
+    began_s = {_series(sample): sample.value for sample in family.samples if sample.name.endswith(_BEGAN)}
+    for sample in family.samples:
+        if not sample.name.endswith(_BEGAN):
+            rises = family.type in _RISING
+            began = began_s.get(_series(sample))
+            yield Sample(sample.name, family.documentation, rises, sample.labels, sample.value, began)
+
+
+def _series(sample: Any) -> frozenset[tuple[str, str]]:
+    """The labels of the series, which a histogram's buckets share."""
+    return frozenset(label for label in sample.labels.items() if label[0] != "le")
 
 
 def _require_task(supported: Sequence[str], embedding: bool) -> None:

@@ -7,9 +7,10 @@ import psutil
 from running_server import RunningServer
 
 
-def stub_of(server: RunningServer) -> psutil.Process:
-    """Triton's process for the one model."""
-    (stub,) = (child for child in psutil.Process(server.process.pid).children() if "stub" in child.name())
+def stub_of(server: RunningServer, model: str = "") -> psutil.Process:
+    """Triton's process for the one model, or for the one of that name."""
+    stubs = (child for child in psutil.Process(server.process.pid).children() if "stub" in child.name())
+    (stub,) = (stub for stub in stubs if f"/{model}" in " ".join(stub.cmdline()))
     return stub
 
 
@@ -19,9 +20,9 @@ def engine_processes(server: RunningServer) -> list[psutil.Process]:
     return [child for child in root.children(recursive=True) if "triton_python_backend_stub" not in child.name()]
 
 
-def core_of(server: RunningServer) -> psutil.Process:
+def core_of(server: RunningServer, model: str = "") -> psutil.Process:
     """The process of vLLM's engine core."""
-    (core,) = (child for child in stub_of(server).children() if "EngineCore" in " ".join(child.cmdline()))
+    (core,) = (child for child in stub_of(server, model).children() if "EngineCore" in " ".join(child.cmdline()))
     return core
 
 

@@ -15,15 +15,18 @@ from model_repository import NGRAM, small_engine, write_model
 from running_server import RunningServer, free_ports, running
 
 from .client import ask_all, post
+from .processes import core_of, until
 
 EXPOSED = Path(__file__).parent / "exposed" / "model.py"
 SAMPLING = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}
 PROMPTS = [f"{number} one two three one two three" for number in range(12)]
 QUIET_DEADLINE_S = 60.0
+RESTARTED_S = 300.0  # a starved machine needs minutes
 TRITONS_OWN = {"model", "version", "instance"}
 
 Exposed = tuple[RunningServer, dict[str, int]]
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+SampleKey = tuple[str, frozenset[tuple[str, str]]]
+Samples = dict[SampleKey, float]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +47,16 @@ def exposed(
         yield server, ports
 
 
+def text_of(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
+    return text
+
+
 def samples(address: str) -> Samples:
     """vLLM's samples of a metrics endpoint."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
-        text = response.read().decode()
     found: Samples = {}
-    for name, labels, value in re.findall(r"^(vllm:\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
+    for name, labels, value in re.findall(r"^(vllm:\w+)(?:\{(.*)\})? (\S+)$", text_of(address), re.M):
         if not name.endswith("_created"):
             found[name, frozenset(re.findall(r'(\w+)="([^"]*)"', labels))] = float(value)
     return found
@@ -70,11 +77,26 @@ def differences(registry: Mapping[object, float], shown: Mapping[object, float])
     return {key: (registry.get(key), shown.get(key)) for key in {*registry, *shown} - same}
 
 
-def assert_equal(server: RunningServer, ports: Mapping[str, int], model: str) -> None:
+def assert_equal(
+    server: RunningServer, ports: Mapping[str, int], model: str, ended: Mapping[SampleKey, float] | None = None
+) -> None:
+    """Waits for the registry's values, plus those of ``ended``: the counts of the engine's lives before."""
     deadline = time.monotonic() + QUIET_DEADLINE_S
-    while unlike := differences(samples(f"127.0.0.1:{ports[model]}"), of_model(samples(server.metrics), model)):
+    while unlike := differences(
+        added(samples(f"127.0.0.1:{ports[model]}"), ended or {}), of_model(samples(server.metrics), model)
+    ):
         assert time.monotonic() < deadline, unlike
         time.sleep(0.1)
+
+
+def added(present: Samples, ended: Mapping[SampleKey, float]) -> Samples:
+    return {key: present.get(key, 0.0) + ended.get(key, 0.0) for key in {*present, *ended}}
+
+
+def counts(address: str) -> Samples:
+    """What only rises: the samples of a registry but for its gauges."""
+    gauges = set(re.findall(r"^# TYPE (vllm:\w+) gauge$", text_of(address), re.M))
+    return {key: value for key, value in samples(address).items() if key[0] not in gauges}
 
 
 def test_two_models_show_each_its_own_registry(exposed: Exposed) -> None:
@@ -97,3 +119,19 @@ def test_after_a_reload_the_new_registry_is_shown(exposed: Exposed) -> None:
     ask_all(server, PROMPTS[:5], SAMPLING, model="plain")
     assert_equal(server, ports, "plain")
     assert_equal(server, ports, "drafting")
+
+
+def test_after_a_restart_of_the_engine_its_lives_add_up(exposed: Exposed) -> None:
+    server, ports = exposed
+    ask_all(server, PROMPTS, SAMPLING, model="drafting")
+    assert_equal(server, ports, "drafting")
+    ended = counts(f"127.0.0.1:{ports['drafting']}")
+    core_of(server, "drafting").kill()
+    until(lambda: "The engine is up again" in server.log_text(), RESTARTED_S)
+    answers = ask_all(server, PROMPTS[:5], SAMPLING, model="drafting")
+    assert all(answer.error is None for answer in answers)
+    assert_equal(server, ports, "drafting", ended)
+    generated = sum(value for (name, _), value in ended.items() if name == "vllm:generation_tokens_total")
+    shown = of_model(samples(server.metrics), "drafting")
+    now = sum(value for (name, _), value in shown.items() if name == "vllm:generation_tokens_total")
+    assert now >= generated + 5 * SAMPLING["max_tokens"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -64,6 +64,11 @@ def test_a_series_is_there_before_its_first_event(sink: RecordingSink) -> None:
 
 def test_after_a_restart_the_new_value_is_added(sink: RecordingSink) -> None:
     assert copied(sink, [counter(10)], [counter(4)], [counter(5)]) == {"vllm:x_total": 15}
+
+
+def test_a_series_that_began_anew_is_added_whole_whatever_its_value(sink: RecordingSink) -> None:
+    lives = [[replace(counter(value), began_s=began)] for value, began in ((3, 1.0), (3, 2.0), (9, 3.0), (10, 3.0))]
+    assert copied(sink, *lives) == {"vllm:x_total": 3 + 3 + 10}
 
 
 def test_a_gauge_is_set_up_and_down(sink: RecordingSink) -> None:
