@@ -56,7 +56,7 @@ async def serve(flags: Sequence[str], out: Any) -> None:
         for line in sys.stdin:
             job = msgspec.json.decode(line, type=Job)
             outcome: Outcome = await drive([_Request(llm, job, at) for at in range(job.concurrency)], job.requests)
-            print(msgspec.json.encode(outcome).decode(), file=out, flush=True)
+            print(outcome.line(), file=out, flush=True)
     finally:
         llm.shutdown()
 

@@ -42,7 +42,7 @@ class LineProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(job).decode() + "\n")
         self._process.stdin.flush()
-        return msgspec.json.decode(self.answer(), type=Outcome)
+        return Outcome.of_line(self.answer())
 
     def answer(self) -> str:
         """The next line; the process has died if there is none."""

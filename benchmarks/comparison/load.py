@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Protocol
+
+import msgspec
 
 
 class Failure(Exception):
@@ -44,6 +47,15 @@ class Outcome:
     gap_p50_ms: float
     gap_p99_ms: float
     failure: str = ""  # the first one's text
+
+    def line(self) -> str:
+        """One line of JSON, of the dialect that has NaN: a single response leaves no gap."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of_line(line: str) -> Outcome:
+        """What ``line`` wrote."""
+        return msgspec.convert(json.loads(line), Outcome)
 
 
 async def drive(connections: Sequence[Connection], requests: int) -> Outcome:

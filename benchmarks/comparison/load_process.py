@@ -106,7 +106,7 @@ def main() -> None:
     for line in sys.stdin:
         job = msgspec.json.decode(line, type=Job)
         outcome = uvloop.run(run(job))
-        print(msgspec.json.encode(outcome).decode(), flush=True)
+        print(outcome.line(), flush=True)
 
 
 if __name__ == "__main__":

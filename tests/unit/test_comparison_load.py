@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -74,6 +75,12 @@ def test_every_event_is_counted_however_the_packets_are_cut(size: int) -> None:
 def test_a_whole_answer_is_one_response() -> None:
     outcome = asked([b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{", b"}  "], WholeAnswer)
     assert (outcome.failed, outcome.responses) == (0, 5)
+
+
+def test_an_outcome_without_gaps_crosses_to_another_process() -> None:
+    outcome = asked([b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{}  "], WholeAnswer)
+    assert math.isnan(outcome.gap_p50_ms)
+    assert repr(Outcome.of_line(outcome.line())) == repr(outcome)
 
 
 def test_a_whole_answer_may_come_in_chunks() -> None:
