@@ -263,4 +263,7 @@ def _write(rows: Sequence[Row], output: Path, commands: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("Interrupted: the same command with --continue measures the rest.")
