@@ -20,7 +20,8 @@ from soaking import Connection, RunningServer, verdict, vllm_server
 
 from rbln_vllm_backend import shared_memory
 from server.client import post
-from server.processes import core_of, engine_processes, gone, until, worker_of
+from server.processes import core_of, engine_processes, gone, worker_of
+from waiting import until
 
 STREAMS = 32
 LONG = '{"max_tokens": 1900, "ignore_eos": true, "temperature": 0}'

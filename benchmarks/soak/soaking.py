@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import tempfile
 import time
@@ -18,20 +17,16 @@ import tritonclient.grpc.aio as grpc
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from model_repository import small_engine, write_model  # noqa: E402
+from model_repository import small_engine, write_model, write_ticking_model  # noqa: E402
 from running_server import RunningServer, running  # noqa: E402
 from tiny_checkpoint import make  # noqa: E402
-
-TICKING_MODEL = ROOT / "tests" / "server" / "ticking" / "model.py"
-TICKING = {"model": "an/engine-without-one", "serving.warmup": "false", "serving.metrics_interval_s": "1"}
 
 
 @contextlib.contextmanager
 def ticking_server(options: Mapping[str, str] = {}, arguments: Sequence[str] = ()) -> Iterator[RunningServer]:
     """A tritonserver with this backend around an engine that gives a letter every 4 ms."""
     with tempfile.TemporaryDirectory() as folder:
-        model = write_model(Path(folder) / "models", "llm", {**TICKING, **options})
-        shutil.copy(TICKING_MODEL, model / "1" / "model.py")
+        write_ticking_model(Path(folder) / "models", "llm", **{"serving.metrics_interval_s": "1", **options})
         with running(Path(folder) / "models", Path(folder) / "log", arguments) as server:
             yield server
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 
 from running_server import READY_DEADLINE_S, free_ports
-
-from .processes import until
+from waiting import until
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from model_repository import small_engine, write_model
+from model_repository import small_engine, write_model, write_ticking_model
 from rbln_vllm_backend import shared_memory
 
 from .client import Stream
 from .processes import gone
 from .serving import Serving, serving
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 STREAMS = 10
 UNLOADED = "The model was unloaded before the request ended."
 DRAIN_S = 2.0
@@ -24,9 +22,7 @@ STOPPED_S = 60.0  # seconds of its own, more on a machine that is busy
 
 @pytest.fixture
 def ticking(tmp_path: Path) -> Path:
-    options = {"model": "an/engine-without-one", "serving.warmup": "false"}
-    folder = write_model(tmp_path / "models", "llm", {**options, "serving.drain_timeout_s": f"{DRAIN_S:g}"})
-    shutil.copy(TICKING, folder / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm", **{"serving.drain_timeout_s": f"{DRAIN_S:g}"})
     return tmp_path / "models"
 
 

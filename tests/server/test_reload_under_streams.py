@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 
 import psutil
 
-from model_repository import write_model
+from model_repository import write_ticking_model
 from running_server import RunningServer, running
+from waiting import until
 
 from .client import Stream, ask, post
-from .processes import stub_of, until
+from .processes import stub_of
 
-TICKING = Path(__file__).parent / "ticking" / "model.py"
 TOKENS = 2000  # eight seconds
-OPTIONS = {"model": "an/engine-without-one", "serving.warmup": "false", "serving.drain_timeout_s": "0.5"}
 
 
 def stub_pids(server: RunningServer) -> set[int]:
@@ -24,8 +22,7 @@ def stub_pids(server: RunningServer) -> set[int]:
 
 
 def test_a_reload_refuses_no_request_and_ends_no_stream(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "models", "llm", OPTIONS)
-    shutil.copy(TICKING, folder / "1" / "model.py")
+    write_ticking_model(tmp_path / "models", "llm", **{"serving.drain_timeout_s": "0.5"})
     with running(
         tmp_path / "models", tmp_path / "log", ["--model-control-mode=explicit", "--load-model=llm"]
     ) as server:
