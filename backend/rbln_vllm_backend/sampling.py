@@ -127,7 +127,6 @@ PARAMETERS: dict[str, Parameter] = {
     "max_tokens": Parameter(Integer(minimum=1, maximum=_INT32), "to the end of the context"),
     "min_tokens": Parameter(Integer(minimum=0, maximum=_INT32), "0"),
     "logprobs": Parameter(Integer(minimum=0, maximum=_INT32), "none"),
-    "logprob_token_ids": Parameter(ListOf(_TOKEN_ID, most=128), "none"),
     "skip_special_tokens": Parameter(Switch(), "true"),
     "spaces_between_special_tokens": Parameter(Switch(), "true"),
     "include_stop_str_in_output": Parameter(Switch(), "false"),
@@ -144,6 +143,7 @@ PARAMETERS: dict[str, Parameter] = {
 
 # The rest of vLLM's fields, each with the reason why no client sets it.
 NOT_OURS: dict[str, str] = {
+    "logprob_token_ids": "vLLM answers it with the logprobs of its neighbours, and with speculation it ends the engine",
     "prompt_logprobs": "the protocol has no output for the prompt's logprobs",
     "prompt_logprob_token_ids": "the protocol has no output for the prompt's logprobs",
     "prompt_logprob_start": "the protocol has no output for the prompt's logprobs",

@@ -37,7 +37,10 @@ def _schema(value: object) -> object:
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_CHOICES:
         raise ValueError
-    return [Text().typed(item) for item in value]
+    texts = [Text().typed(item) for item in value]
+    if sum(map(len, texts)) > _LONGEST:
+        raise ValueError
+    return texts
 
 
 def _true(value: object) -> bool:
@@ -54,7 +57,7 @@ def _tag(value: object) -> str:
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
     "regex": (_text, f"a regular expression of at most {_LONGEST} characters"),
-    "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts"),
+    "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
     "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
     "json_object": (_true, "true"),
     "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters"),

@@ -70,13 +70,25 @@ def _elements(tensor: Any) -> list[object]:
 
 def parameters_of(triton_request: Any) -> Mapping[str, object]:
     """The request parameters: scalars by name; raises InvalidRequest."""
+    _, text = texts_of(triton_request)
     try:
-        text = triton_request.parameters()  # as Python's text, which bytes that are no UTF-8 can't be
         # Python's reader, as Triton writes NaN and Infinity: the parameter's own rule refuses them by name.
         parameters: dict[str, object] = json.loads(text) if text else {}
     except ValueError as error:
         raise InvalidRequest(f"The request's parameters can't be decoded ({error}).") from error
     return parameters
+
+
+def texts_of(triton_request: Any) -> tuple[str, str]:
+    """The request's id and the JSON text of its parameters, which Triton hands on as whatever bytes it got.
+
+    Raises:
+        InvalidRequest: one isn't UTF-8.
+    """
+    try:
+        return triton_request.request_id(), triton_request.parameters()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The request's id and parameters can't be decoded ({error}).") from error
 
 
 def error_of(error: RequestError) -> Any:

@@ -9,7 +9,7 @@ import triton_python_backend_utils as pb_utils
 
 from rbln_vllm_backend import unary_call
 from rbln_vllm_backend.errors import RequestError, Unavailable
-from rbln_vllm_backend.triton_io import FINAL, error_of
+from rbln_vllm_backend.triton_io import FINAL, error_of, texts_of
 
 
 class TritonClient:
@@ -41,14 +41,15 @@ class BlsTarget:
     def ask(self, client: TritonClient, call_id: str) -> Any:
         """See ``unary_door.Target.ask``."""
         request = client.request
+        request_id, parameters = texts_of(request)
         call = pb_utils.InferenceRequest(
             model_name=self._model_name,
-            request_id=request.request_id(),
+            request_id=request_id,
             inputs=request.inputs(),
             requested_output_names=[*request.requested_output_names(), unary_call.ERROR],
             timeout=request.timeout(),
             trace=request.trace(),
-            parameters=unary_call.parameters_of(call_id, request.parameters()),
+            parameters=unary_call.parameters_of(call_id, parameters),
         )
         return self._answer_to(call)
 

@@ -172,12 +172,6 @@ def test_logprobs_go_up_to_the_engines_limit(engine: EngineOnALoop, logprobs: in
         assert "logprobs" in refusal(engine, PROMPT, logprobs=logprobs)
 
 
-def test_logprobs_of_named_tokens(plain_engine: EngineOnALoop) -> None:
-    (step,) = plain_engine.ask(PROMPT, stream=False, temperature=0.0, max_tokens=1, logprob_token_ids=[5, 6, 7])
-    (position,) = step.pieces[0].logprobs or ()
-    assert {5, 6, 7} <= position.keys()
-
-
 @pytest.mark.parametrize(
     "prompt", ["🙂🚀🙂🚀🙂🚀", "한국어 문장도 들어 있습니다. 한국어", "Съешь ещё этих мягких булок. Съешь ещё"]
 )
@@ -225,8 +219,6 @@ def test_a_text_that_repeats_itself_can_be_ended(plain_engine: EngineOnALoop) ->
         {"allowed_token_ids": [5]},
         {"allowed_token_ids": [100_000]},
         {"stop_token_ids": [2**31 - 1]},
-        {"logprob_token_ids": [2**31 - 1]},
-        {"logprob_token_ids": []},
         {"thinking_token_budget": 5},
         {"stream_interval": 2**31 - 1},
     ],

@@ -44,5 +44,36 @@ def test_the_documented_defaults_are_vllms(fields: dict[str, Any]) -> None:
     assert documented == {name: IN_WORDS.get(name, in_words(fields[name])) for name in documented}
 
 
+def test_logprobs_of_named_tokens_still_cost_their_neighbours_theirs() -> None:
+    """Why no client may ask for them; with speculation the same mixture ends the engine. 0.30 to 0.32 are alike."""
+    import torch
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from vllm.v1.sample.metadata import SamplingMetadata
+    from vllm.v1.sample.sampler import Sampler
+
+    unused = torch.empty(0)
+    metadata = SamplingMetadata(
+        temperature=None,
+        all_greedy=True,
+        all_random=False,
+        top_p=None,
+        top_k=None,
+        generators={},
+        max_num_logprobs=3,
+        no_penalties=True,
+        prompt_token_ids=None,
+        frequency_penalties=unused,
+        presence_penalties=unused,
+        repetition_penalties=unused,
+        output_token_ids=[[], []],
+        allowed_token_ids_mask=None,
+        bad_words_token_ids={},
+        logitsprocs=LogitsProcessors(),
+        logprob_token_ids={0: [1]},
+    )
+    given = Sampler()(torch.rand(2, 8), metadata).logprobs_tensors
+    assert given.logprobs.shape == (2, 2)  # the second request wants three beside the chosen one
+
+
 def in_words(default: Any) -> str:
     return f"{default:g}" if type(default) is float else str(default).lower()

@@ -207,7 +207,7 @@ def test_parameters_that_are_no_text_are_the_clients_fault(pb: Any, io: Any) -> 
     with pytest.raises(InvalidRequest) as caught:
         io.parameters_of(Request([]))
     assert str(caught.value) == (
-        "The request's parameters can't be decoded ('utf-8' codec can't decode byte 0xff in position 9: "
+        "The request's id and parameters can't be decoded ('utf-8' codec can't decode byte 0xff in position 9: "
         "invalid start byte)."
     )
 

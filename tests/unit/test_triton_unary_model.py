@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rbln_vllm_backend import unary_call
-from rbln_vllm_backend.errors import Unavailable, Unsupported
+from rbln_vllm_backend.errors import InvalidRequest, Unavailable, Unsupported
 
 
 def text(pb: Any, name: str, value: str) -> Any:
@@ -83,6 +83,21 @@ def test_a_target_that_cannot_be_asked_is_named(
     with pytest.raises(Unavailable) as caught:
         target.ask(client, "secret")
     assert str(caught.value) == message
+
+
+def test_an_id_or_parameters_that_are_no_text_are_the_clients_fault(pb: Any, target: Any) -> None:
+    class Request(pb.InferenceRequest):  # type: ignore[misc,name-defined]
+        def request_id(self) -> str:
+            return b"\xff".decode()
+
+    from rbln_vllm_backend.triton_unary_call import TritonClient
+
+    with pytest.raises(InvalidRequest) as caught:
+        target.ask(TritonClient(Request([])), "secret")
+    assert str(caught.value) == (
+        "The request's id and parameters can't be decoded ('utf-8' codec can't decode byte 0xff in position 0: "
+        "invalid start byte)."
+    )
 
 
 def test_a_cancel_names_the_call(pb: Any, target: Any) -> None:
