@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import shutil
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess
+from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess, StubLostError
 
 # In the chat markup of the demo model. It asks for a quotation, which n-gram speculation drafts from the prompt.
 PROMPT = (
@@ -25,6 +26,7 @@ PROMPT = (
 )
 SAMPLING = {"temperature": 0.0, "max_tokens": 128}
 _HTTP, _GRPC, _METRICS = 8000, 8001, 8002
+_STARTS = 3
 _READY_DEADLINE_S = 300.0
 _ANSWER_DEADLINE_S = 120.0
 
@@ -53,25 +55,49 @@ class Outcome:
 
 def run(model_repository: str) -> int:
     """Exit status 0 only if the server came up, the answer was streamed, drafts were accepted, and it stopped well."""
-    with tempfile.TemporaryDirectory(prefix="rbln-vllm-demo-") as folder:
-        log = Path(folder) / "tritonserver.log"
-        # Triton's own ports, named: a server that listens there already would answer in the place of this one.
-        server = ServerProcess(model_repository, http_port=_HTTP, grpc_port=_GRPC, metrics_port=_METRICS, log_path=log)
-        server.start()
+    folder = Path(tempfile.mkdtemp(prefix="rbln-vllm-demo-"))
+    log = folder / "tritonserver.log"
+    try:
         began = time.monotonic()
+        server = _ready(model_repository, log)
         try:
-            _say("Starting tritonserver and the vLLM engine (20 to 60 s on two cores) …")
-            server.wait_ready(_READY_DEADLINE_S)
             _say(f"Ready after {time.monotonic() - began:.0f} s. The prompt:\n\n{PROMPT}\n\nThe answer, as it comes:\n")
             outcome = stream_one(f"localhost:{_GRPC}", "llm", PROMPT, SAMPLING)
             _say(f"\n{outcome}")
-        except EmbeddedServerError:
-            _say("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
-            raise
         finally:
             status = server.stop()
+    except EmbeddedServerError:
+        if log.exists():  # and it stays: the message names it
+            _say("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
+        else:
+            folder.rmdir()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
     _say(f"Server stopped with status {status}.")
     return 0 if outcome.accepted_tokens > 0 and status == 0 else 1
+
+
+def _ready(model_repository: str, log: Path) -> ServerProcess:
+    """A server that is ready. One that Triton 24.10 hangs in its start, on a machine that stalls, is started anew."""
+    starts = 0
+    while True:
+        starts += 1
+        # Triton's own ports, named: a server that listens there already would answer in the place of this one.
+        server = ServerProcess(model_repository, http_port=_HTTP, grpc_port=_GRPC, metrics_port=_METRICS, log_path=log)
+        server.start()
+        _say("Starting tritonserver and the vLLM engine (20 to 60 s on two cores) …")
+        try:
+            server.wait_ready(_READY_DEADLINE_S)
+            return server
+        except StubLostError:
+            server.kill()
+            server.wait()
+            if starts == _STARTS:
+                raise
+            _say("Triton has lost the model's process, as it may on a machine that stalls.")
+        except BaseException:
+            server.stop()
+            raise
 
 
 def stream_one(url: str, model: str, prompt: str, sampling: dict[str, Any]) -> Outcome:
