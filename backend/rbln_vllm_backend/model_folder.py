@@ -15,6 +15,7 @@ from rbln_vllm_backend.masking import masked
 from rbln_vllm_backend.unary_options import UnaryOptions
 
 _FILE = "config.pbtxt"
+_PACKAGE = "rbln_vllm_backend"
 
 
 class ModelFolder:
@@ -35,15 +36,24 @@ class ModelFolder:
             fault = Fault(str(self._file), f"can't be read ({error})", "Name a model folder with a config.pbtxt")
             raise ConfigError([fault]) from error
         try:
-            return text_format.Parse(text, model_config_pb2.ModelConfig())
+            message = text_format.Parse(text, model_config_pb2.ModelConfig())
         except text_format.ParseError as error:
             raise ConfigError(
                 [Fault(str(self._file), f"not a model configuration ({error})", "Mend the file")]
             ) from error
+        programs = self._programs()
+        if message.platform or (programs and not any(_PACKAGE in program for program in programs)):
+            remedy = f"Name the folder of a model whose model.py imports {_PACKAGE}"
+            raise ConfigError([Fault(str(self._file), "not a model of this backend", remedy)])
+        return message
 
     def is_unary(self) -> bool:
         """Whether the folder's model.py is that of the unary model."""
-        return any("triton_unary_model" in file.read_text(errors="replace") for file in self._folder.glob("*/model.py"))
+        return any("triton_unary_model" in program for program in self._programs())
+
+    def _programs(self) -> list[str]:
+        """What each version's model.py holds; nothing where only the configuration is at hand."""
+        return [file.read_text(errors="replace") for file in self._folder.glob("*/model.py")]
 
     def check_unary(self) -> UnaryOptions:
         """The unary model's options; raises ConfigError with every fault."""

@@ -10,6 +10,8 @@ from tritonclient.grpc import model_config_pb2
 
 from model_repository import NGRAM, config_text
 from rbln_vllm_backend import cli
+from rbln_vllm_backend.errors import ConfigError
+from rbln_vllm_backend.model_folder import ModelFolder
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +144,14 @@ def test_serve_hands_further_options_to_tritonserver(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cli, "serve", lambda repository, options: calls.append((repository, options)) or 3)
     assert cli.main(["serve", "--model-repository", "models", "--http-port=9000", "--log-verbose", "1"]) == 3
     assert calls == [("models", ["--http-port=9000", "--log-verbose", "1"])]
+
+
+@pytest.mark.parametrize("name", ["bls", "ensemble"])
+def test_a_model_that_is_not_of_this_backend_is_said_to_be_none(name: str) -> None:
+    file = ROOT / "examples" / name / "config.pbtxt"
+    with pytest.raises(ConfigError) as caught:
+        ModelFolder(file.parent).check()
+    assert str(caught.value) == (
+        f"1 fault in config.pbtxt:\n  - {file}: not a model of this backend. "
+        "Name the folder of a model whose model.py imports rbln_vllm_backend."
+    )
