@@ -81,7 +81,7 @@ class PromptRenderer:
     async def _chat(self, chat: Chat) -> Any:
         from vllm.renderers import ChatParams
 
-        self._require_renderable(chat)
+        await self._require_renderable(chat)
         continues = bool(chat.template_kwargs.get("continue_final_message", False))
         params = ChatParams(
             chat_template=self._options.chat_template,
@@ -93,15 +93,15 @@ class PromptRenderer:
             raise _refusal(error) from error
         return rendered
 
-    def _require_renderable(self, chat: Chat) -> None:
+    async def _require_renderable(self, chat: Chat) -> None:
         """vLLM renders and tokenizes messages whole before it counts: too many characters would hold up the others."""
         tokenizer = self._renderer.get_tokenizer()
         most = self._context * int(getattr(tokenizer, "max_chars_per_token", 0) or 64)
-        length = sum(_num_characters(message.get("content")) for message in chat.messages)
-        if length > most:
+        # Millions of small values take a while to count, and the loop has others to serve.
+        if await asyncio.to_thread(_is_longer, [*chat.messages, chat.template_kwargs], most):
             raise InvalidRequest(
-                f"messages: {length} characters are more than the context (max_model_len) of {self._context} tokens "
-                "can hold."
+                f"messages: they have more characters than the context (max_model_len) of {self._context} tokens can "
+                "hold."
             )
 
     def _require_length(self, name: str, length: int, num_new_tokens: int) -> None:
@@ -133,10 +133,17 @@ def _picture(index: int, data: bytes) -> Any:
         raise InvalidRequest(f"{name}: not an image that can be read ({error}).") from error
 
 
-def _num_characters(content: object) -> int:
-    if isinstance(content, list):
-        return sum(len(part["text"]) for part in content)
-    return len(content) if isinstance(content, str) else 0
+def _is_longer(document: object, most: int) -> bool:
+    """Whether a JSON document has more characters in its texts; a template may write any of them, and count values."""
+    length, rest = 0, [document]
+    while rest and length <= most:
+        value = rest.pop()
+        length += len(value) if isinstance(value, str) else 1
+        if isinstance(value, Mapping):
+            rest += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            rest += value
+    return length > most
 
 
 def _refusal(error: Exception) -> RequestError:

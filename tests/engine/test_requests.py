@@ -87,9 +87,24 @@ def test_a_prompt_that_fills_the_context_says_both_lengths(plain_engine: EngineO
         )
 
 
-def test_messages_that_no_context_can_hold_are_refused_before_they_are_tokenized(plain_engine: EngineOnALoop) -> None:
-    message = refusal(plain_engine, Chat([{"role": "user", "content": "x" * 1_000_000}]))
-    assert message == "messages: 1000000 characters are more than the context (max_model_len) of 512 tokens can hold."
+@pytest.mark.parametrize(
+    "chat",
+    [
+        Chat([{"role": "user", "content": "x" * 1_000_000}]),
+        Chat([{"role": "x" * 1_000_000, "content": "x"}]),
+        Chat([{"role": "user", "content": ""}] * 300_000),
+        Chat([{"role": "user", "content": "x", "tool_calls": [{"function": {"arguments": "x" * 1_000_000}}]}]),
+        Chat([{"role": "user", "content": "x"}], {"tools": [{"x" * 1_000_000: []}]}),
+        Chat([{"role": "user", "content": "x"}], {"documents": [[]] * 1_000_000}),
+    ],
+    ids=["content", "role", "messages", "tool calls", "tools", "documents"],
+)
+def test_messages_that_no_context_can_hold_are_refused_before_they_are_rendered(
+    plain_engine: EngineOnALoop, chat: Chat
+) -> None:
+    assert refusal(plain_engine, chat) == (
+        "messages: they have more characters than the context (max_model_len) of 512 tokens can hold."
+    )
 
 
 @pytest.mark.parametrize(
