@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -62,7 +63,8 @@ def main() -> int:
             lines += [_line(number, "perf_analyzer", theirs), _line(number, "serving_comparison", ours)]
             failed += theirs.failed + ours.failed
         load.stop()
-    table = "\n".join(lines) + "\n"
+    command = shlex.join(["python", "benchmarks/perf_analyzer_report.py", *sys.argv[1:]])
+    table = f"Made by `{command}`.\n\n" + "\n".join(lines) + "\n"
     print(table)
     if options.output:
         options.output.write_text(table)
