@@ -67,6 +67,7 @@ def main() -> int:
     table = f"Made by `{command}`.\n\n" + "\n".join(lines) + "\n"
     print(table)
     if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(table)
     return 1 if failed else 0
 

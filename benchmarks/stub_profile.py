@@ -54,6 +54,7 @@ def main() -> int:
         text = f"Made by `{command}`.\n\n" + _measured(Path(folder), options.streams, options.seconds)
     print(text)
     if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(text)
     return 0
 
