@@ -77,9 +77,9 @@ def _server(grpc: str | None, folder: Path, streams: int) -> Iterator[str]:
     if grpc is not None:
         yield grpc.replace("localhost", "127.0.0.1")
         return
-    checkpoint = tiny_checkpoint.make(folder / "checkpoint")
+    checkpoint = tiny_checkpoint.make(folder / "checkpoint", always_text=True)
     write_model(folder / "models", "llm", small_engine(checkpoint, max_num_seqs=str(streams)))
-    with running(folder / "models", folder / "tritonserver.log") as server:
+    with running(folder / "models", folder / "tritonserver.log", own_session=False) as server:
         yield server.grpc.replace("localhost", "127.0.0.1")
 
 

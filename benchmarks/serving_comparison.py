@@ -47,7 +47,7 @@ WARM_UP = Run(concurrency=8, requests=16, max_tokens=32, seed=SEED - 1)
 
 
 def main() -> int:
-    """Measures, and writes the figures; after each round, so that a broken measurement leaves what it has."""
+    """Measures, and writes the figures; raw ones after each run, so that a broken measurement leaves what it has."""
     options = _options()
     command = shlex.join(["python", "benchmarks/serving_comparison.py", *sys.argv[1:]])
     rows, commands = _so_far(options)
@@ -64,9 +64,12 @@ def main() -> int:
             logs = Path(folder) / speculation
             logs.mkdir()
             with _contestants(parameters, logs, load.process, options) as contestants:
-                for turn in _turns(contestants, plan, speculation, options):
-                    rows.append(turn)
-                    _write(rows, options.output, commands)
+                try:
+                    for turn in _turns(contestants, plan, speculation, options):
+                        rows.append(turn)
+                        figures.write_csv(rows, _csv(options.output), commands)
+                finally:
+                    _report(rows, options.output, commands)
     print(figures.markdown(rows, commands))
     return 0
 
@@ -114,7 +117,9 @@ class _Load:
 
 def _checkpoint(folder: Path, max_model_len: int) -> Path:
     # In a process of its own: what that imports isn't measured with the rest.
-    code = f"import tiny_checkpoint, pathlib; tiny_checkpoint.make(pathlib.Path({str(folder)!r}), {max_model_len})"
+    # A token without text is no response of ours, but one of vLLM's server: each has some.
+    made = f"tiny_checkpoint.make(pathlib.Path({str(folder)!r}), {max_model_len}, always_text=True)"
+    code = f"import tiny_checkpoint, pathlib; {made}"
     subprocess.run([sys.executable, "-c", code], cwd=Path(tiny_checkpoint.__file__).parent, check=True)
     return folder
 
@@ -176,10 +181,9 @@ Turn = tuple[int, int, int]  # round, tokens of each answer, streams
 
 def _so_far(options: argparse.Namespace) -> tuple[list[Row], list[str]]:
     """What an interrupted measurement left, and the commands that made it."""
-    path = options.output.with_name(options.output.name + ".csv")
-    if not options.goes_on or not path.exists():
+    if not options.goes_on or not _csv(options.output).exists():
         return [], []
-    rows, commands = figures.read_csv(path)
+    rows, commands = figures.read_csv(_csv(options.output))
     return figures.without_a_broken_turn(rows), commands
 
 
@@ -213,7 +217,8 @@ def _turns(
 def _measure(
     contestant: Contestant, all_of_them: Sequence[Contestant], run: Run, number: int, speculation: str, interval: int
 ) -> Row:
-    others = [other for other in all_of_them if other is not contestant]
+    # Doors of one server are one; those of the server whose turn it is aren't idle.
+    others = list({other.root: other for other in all_of_them if other.root != contestant.root}.values())
     idle_before = _seconds(others)
     before = contestant.use()
     outcome = contestant.run(run)
@@ -256,10 +261,14 @@ def _seconds(contestants: Sequence[Contestant]) -> float:
     return sum(sum(contestant.use().cpu_s.values()) for contestant in contestants)
 
 
-def _write(rows: Sequence[Row], output: Path, commands: Sequence[str]) -> None:
-    figures.write_csv(rows, output.with_name(output.name + ".csv"), commands)
-    output.with_name(output.name + ".md").write_text(figures.markdown(rows, commands))
-    figures.plot(rows, output)
+def _csv(output: Path) -> Path:
+    return output.with_name(output.name + ".csv")
+
+
+def _report(rows: Sequence[Row], output: Path, commands: Sequence[str]) -> None:
+    if rows:
+        output.with_name(output.name + ".md").write_text(figures.markdown(rows, commands))
+        figures.plot(rows, output)
 
 
 if __name__ == "__main__":

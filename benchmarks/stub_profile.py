@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _measured(folder: Path, streams: int, seconds: int) -> str:
-    checkpoint = tiny_checkpoint.make(folder / "checkpoint")
+    checkpoint = tiny_checkpoint.make(folder / "checkpoint", always_text=True)
     load = LineProcess("load_process")
     with triton(folder, small_engine(checkpoint, max_num_seqs=str(streams))) as (server, _):
         (door,) = doors(server, load, unary=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,17 +42,24 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running(
-    repository: Path, log: Path, options: Sequence[str] = (), ready_deadline_s: float | None = READY_DEADLINE_S
+    repository: Path,
+    log: Path,
+    options: Sequence[str] = (),
+    ready_deadline_s: float | None = READY_DEADLINE_S,
+    own_session: bool = True,
 ) -> Iterator[RunningServer]:
     """Starts a server on the repository, waits until it is ready (unless the deadline is None), stops it.
 
     A server that Triton 24.10 has hung in its start, as machines that stall make it do, is started again.
     """
+    start = functools.partial(_started, repository, log, options, own_session)
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(_started(repository, log, options))
+        server = stack.enter_context(start())
         try:
             if ready_deadline_s is not None:
-                server = _ready(server, stack, ready_deadline_s, lambda: _started(repository, log, options))
+                server = _ready(
+                    server, stack, ready_deadline_s, lambda: _started(repository, log, options, own_session)
+                )
             yield server
         except BaseException:
             print(server.log_text()[-_LOG_SHOWN:])  # pytest shows it with the failure
@@ -59,9 +67,10 @@ def running(
 
 
 @contextlib.contextmanager
-def _started(repository: Path, log: Path, options: Sequence[str]) -> Iterator[RunningServer]:
+def _started(repository: Path, log: Path, options: Sequence[str], own_session: bool) -> Iterator[RunningServer]:
     http, grpc, metrics = free_ports(3)
-    process = ServerProcess(repository, options, http_port=http, grpc_port=grpc, metrics_port=metrics, log_path=log)
+    ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+    process = ServerProcess(repository, options, **ports, log_path=log, own_session=own_session)
     with process:
         yield RunningServer(f"localhost:{http}", f"localhost:{grpc}", f"localhost:{metrics}", log, process)
 

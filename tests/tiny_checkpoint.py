@@ -15,8 +15,11 @@ Tokens stream to clients through a decoupled model 🙂🚀 and the pieces joine
 _CHAT_TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
 
 
-def make(folder: Path, max_position: int = 2048) -> Path:
-    """Writes the checkpoint into the folder (about 1 MB) and returns it."""
+def make(folder: Path, max_position: int = 2048, always_text: bool = False) -> Path:
+    """Writes the checkpoint into the folder (about 1 MB) and returns it.
+
+    With ``always_text`` every token that it writes has text of its own: no part of a character, never the end.
+    """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -27,17 +30,17 @@ def make(folder: Path, max_position: int = 2048) -> Path:
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=["<|end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=[] if always_text else pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([_TEXT], trainer)
+    tokenizer.train_from_iterator([_ascii(_TEXT) if always_text else _TEXT], trainer)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
     wrapped.chat_template = _CHAT_TEMPLATE
     wrapped.save_pretrained(folder)
 
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=512,
+        vocab_size=tokenizer.get_vocab_size() if always_text else 512,
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
@@ -50,9 +53,15 @@ def make(folder: Path, max_position: int = 2048) -> Path:
         dtype="float32",
     )
     model = LlamaForCausalLM(config)
+    if always_text:
+        model.lm_head.weight.data[0] = 0.0  # of all the logits one is above zero
     model.generation_config = GenerationConfig(eos_token_id=0)
     model.save_pretrained(folder)
     return folder
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "ignore").decode()
 
 
 if __name__ == "__main__":

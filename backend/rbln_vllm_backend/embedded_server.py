@@ -92,12 +92,17 @@ class ServerProcess:
         grpc_port: int | None = None,
         metrics_port: int | None = None,
         log_path: str | os.PathLike[str] | None = None,
+        own_session: bool = True,
     ) -> None:
-        """A port left out is Triton's default; without a log path its output goes where ours goes."""
+        """A port left out is Triton's default; without a log path its output goes where ours goes.
+
+        Without a session of its own it is a process group in ours: Linux's autogroup then schedules both as one.
+        """
         self._model_repository = os.fspath(model_repository)
         self._options = tuple(options)
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._log_path = log_path
+        self._own_session = own_session
         self._region_prefix: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_status: int | None = None
@@ -128,7 +133,7 @@ class ServerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
+                    start_new_session=self._own_session,
                     preexec_fn=_end_with_parent(),
                 )
             except OSError as error:
@@ -217,6 +222,8 @@ def _end_with_parent() -> Callable[[], None]:
     parent = os.getpid()
 
     def ask() -> None:
+        if os.getpgrp() != os.getpid():
+            os.setpgrp()
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)  # we died before the kernel was asked

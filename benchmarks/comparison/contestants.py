@@ -1,4 +1,8 @@
-"""The doors that are compared: how each is started, asked and ended. All get the same checkpoint and engine flags."""
+"""The doors that are compared: how each is started, asked and ended. All get the same checkpoint and engine flags.
+
+All are in the session of the benchmark. Linux schedules each session as one (autogroup), and one that mostly sleeps,
+like the load generator's, would be kept waiting for hundreds of milliseconds by an engine that spins in another.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +45,10 @@ class Run:
 
 
 class Contestant(Protocol):
-    """One way to the engine."""
+    """One way to the engine. ``root`` is the process whose tree it is, where that is known."""
 
     name: str
+    root: psutil.Process | None
 
     def run(self, run: Run) -> Outcome:
         """Drives the load of one run through it."""
@@ -59,6 +64,7 @@ class InProcess:
 
     def __init__(self, parameters: Mapping[str, str], log: IO[str]) -> None:
         self._process = LineProcess("in_process", as_flags(parameters), log, _environment(parameters))
+        self.root = self._process.process
 
     def wait_ready(self) -> None:
         """Returns once the engine has started."""
@@ -70,7 +76,7 @@ class InProcess:
 
     def use(self) -> Use:
         """See ``Contestant.use``."""
-        return use_of(self._process.process)
+        return use_of(self.root)
 
     def stop(self) -> None:
         """Ends it."""
@@ -88,8 +94,8 @@ class OpenAIServer:
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *as_flags(parameters)]
         command += ["--host=127.0.0.1", f"--port={self._port}", "--served-model-name=llm"]
         environment = _environment(parameters)
-        self._server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        self._process = psutil.Process(self._server.pid)
+        self._server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, preexec_fn=os.setpgrp)
+        self.root = psutil.Process(self._server.pid)
 
     def wait_ready(self) -> None:
         """Returns once it answers."""
@@ -105,7 +111,7 @@ class OpenAIServer:
 
     def use(self) -> Use:
         """See ``Contestant.use``."""
-        return use_of(self._process)
+        return use_of(self.root)
 
     def stop(self) -> None:
         """Ends it, in order if it can."""
@@ -158,7 +164,8 @@ def triton(folder: Path, parameters: Mapping[str, str]) -> Iterator[tuple[Runnin
     unary = ROOT / "model_repository" / "llm_unary"
     if unary.is_dir():
         shutil.copytree(unary, repository / "llm_unary", dirs_exist_ok=True)
-    with running(repository, folder / "tritonserver.log", ready_deadline_s=READY_DEADLINE_S) as server:
+    log = folder / "tritonserver.log"
+    with running(repository, log, ready_deadline_s=READY_DEADLINE_S, own_session=False) as server:
         yield server, unary.is_dir()
 
 
