@@ -62,6 +62,29 @@ class ListOf:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A JSON list of texts that are short together: the engine makes tokens of each. As text, the list's JSON."""
+
+    most: int
+    characters: int
+
+    @property
+    def words(self) -> str:
+        return (
+            f"a list of at most {self.most} texts that are not empty, of at most {self.characters} characters together"
+        )
+
+    def typed(self, value: object) -> list[str]:
+        texts: list[str] = ListOf(Text(), self.most).typed(value)
+        if sum(map(len, texts)) > self.characters:
+            raise ValueError
+        return texts
+
+    def spelled(self, text: str) -> list[str]:
+        return self.typed(_json_or_none(text))
+
+
+@dataclass(frozen=True)
 class TokenBias:
     """A JSON object from token ids (JSON keys are texts) to a number each."""
 
@@ -134,7 +157,7 @@ PARAMETERS: dict[str, Parameter] = {
     "structured_outputs": Parameter(StructuredOutputs(), "none"),
     "logit_bias": Parameter(TokenBias(most=4096), "none"),
     "allowed_token_ids": Parameter(ListOf(_TOKEN_ID, most=1_000_000), "all"),
-    "bad_words": Parameter(ListOf(Text(), most=1024), "none"),
+    "bad_words": Parameter(Words(most=1024, characters=16384), "none"),
     "skip_reading_prefix_cache": Parameter(Switch(), "false"),
     "thinking_token_budget": Parameter(Integer(minimum=-1, maximum=_INT32), "none"),
     "repetition_detection": Parameter(RepetitionDetection(), "none"),

@@ -17,14 +17,20 @@ from rbln_vllm_backend.values import Text
 
 # The engine compiles a constraint while other requests wait.
 _LONGEST = 65_536
+# The time grows with its square: a second for this many, more than a minute for the above.
+_LONGEST_REGEX = 8192
 _MOST_CHOICES = 1024
 
 
-def _text(value: object) -> str:
+def _text(value: object, longest: int = _LONGEST) -> str:
     text = Text().typed(value)
-    if len(text) > _LONGEST:
+    if len(text) > longest:
         raise ValueError
     return text
+
+
+def _regex(value: object) -> str:
+    return _text(value, _LONGEST_REGEX)
 
 
 def _schema(value: object) -> object:
@@ -56,7 +62,7 @@ def _tag(value: object) -> str:
 
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
-    "regex": (_text, f"a regular expression of at most {_LONGEST} characters"),
+    "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
     "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
     "json_object": (_true, "true"),

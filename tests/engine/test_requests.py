@@ -230,6 +230,7 @@ def test_a_text_that_repeats_itself_can_be_ended(plain_engine: EngineOnALoop) ->
         {"stop": ["x" * 100_000]},
         {"bad_words": [" "] * 100},
         {"bad_words": ["x" * 10_000]},
+        {"bad_words": [f"{number:016}" for number in range(1024)]},
         {"allowed_token_ids": []},
         {"allowed_token_ids": [5]},
         {"allowed_token_ids": [100_000]},
