@@ -262,3 +262,50 @@ def test_every_switch_is_an_input_and_every_output_has_a_shape() -> None:
     names = {tensor.name for tensor in INPUTS}
     assert set(RETURN_SWITCHES) <= names
     assert {tensor.dims for tensor in OUTPUTS} == {(-1,)}
+
+
+class AutoCompleted:
+    """The surface of Triton's configuration that is being completed."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given: dict[str, Any] = {"max_batch_size": 0, "input": [], "output": [], **given}
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.given
+
+    def add_input(self, tensor: dict[str, Any]) -> None:
+        self.given["input"].append(tensor)
+
+    def add_output(self, tensor: dict[str, Any]) -> None:
+        self.given["output"].append(tensor)
+
+    def set_model_transaction_policy(self, policy: dict[str, bool]) -> None:
+        self.given["model_transaction_policy"] = policy
+
+    def set_max_batch_size(self, size: int) -> None:
+        self.given["max_batch_size"] = size
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_what_every_model_has_is_completed(pb: Any, io: Any, decoupled: bool) -> None:
+    completed = AutoCompleted()
+    io.complete(completed, decoupled)
+    assert [tensor["name"] for tensor in completed.given["input"]] == [tensor.name for tensor in INPUTS]
+    outputs = OUTPUTS if decoupled else UNARY_OUTPUTS
+    assert [tensor["name"] for tensor in completed.given["output"]] == [tensor.name for tensor in outputs]
+    assert completed.given["model_transaction_policy"] == {"decoupled": decoupled}
+
+
+@pytest.mark.parametrize(
+    ("decoupled", "rule"),
+    [(True, "the model must be decoupled to stream"), (False, "the unary model can't be decoupled")],
+)
+def test_a_file_that_says_otherwise_fails_the_load(pb: Any, io: Any, decoupled: bool, rule: str) -> None:
+    with pytest.raises(pb.TritonModelException) as caught:
+        io.complete(AutoCompleted(max_batch_size=8, model_transaction_policy={"decoupled": not decoupled}), decoupled)
+    assert str(caught.value) == (
+        "2 faults in config.pbtxt:\n"
+        "  - max_batch_size = 8: the engine makes its batches itself, from requests that come one by one. "
+        "Remove it, or set it to 0; the engine's own is max_num_seqs.\n"
+        f"  - model_transaction_policy.decoupled = {not decoupled}: {rule}. Remove it."
+    )
