@@ -2,8 +2,8 @@
 
 Sources: the RBLN SDK documentation 0.12, "Speculative Decoding" (known incompatibilities) and "Model implementations";
 vllm-rbln 0.12.0, which refuses the same later: some of it only when the weights are loaded
-(``RBLNModelRunner.__init__`` for the methods, ``estimate_available_memory`` for NPUs of a rank), ATOM at once
-(``config._reject_disabled_model_impl``).
+(``RBLNModelRunner.__init__`` for the methods, ``estimate_available_memory`` for NPUs of a rank), some at the first long
+draft (``RBLNRejectionSampler``), ATOM at once (``config._reject_disabled_model_impl``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rbln_vllm_backend import npu_groups, rbln_options
+from rbln_vllm_backend import npu_groups, rbln_options, strict_json
 from rbln_vllm_backend.errors import Fault
-from rbln_vllm_backend.speculation import DOCUMENTED, Speculation
+from rbln_vllm_backend.speculation import DOCUMENTED, PREFIX, Speculation
 from rbln_vllm_backend.values import Switch
 
 _OPTIMUM = ("transformers", "optimum")
@@ -22,7 +22,9 @@ _REBEL = "RBLN-CR"
 _PER_RANK = "rbln_num_devices_per_local_rank"
 # Beyond the documented methods the plugin's runner has code for this one, and for those that end in "mtp".
 _UNDOCUMENTED = "dflash"
-_METHOD = "speculative_config.method"
+_METHOD = PREFIX + "method"
+_MOST_DRAFT_TOKENS = 32  # ``RBLNRejectionSamplerImpl.max_spec_len``
+_SAMPLER = "rbln_use_custom_sampler"
 
 
 @dataclass
@@ -42,6 +44,7 @@ def rule(flags: Mapping[str, str], speculation: Speculation | None, npu: str | N
         _method(speculation, ruling)
         _model_implementation(flags, ruling)
         _scheduling(flags, ruling)
+        _draft_length(flags, speculation, ruling)
     _adapters({**flags, **ruling.flags}, ruling)
     ruling.faults += rbln_options.faults(flags, _implementation({**flags, **ruling.flags}))
     _batch(flags, ruling)
@@ -118,6 +121,27 @@ def _scheduling(flags: Mapping[str, str], ruling: Ruling) -> None:
             "async_scheduling is turned off: it feeds one sampled token a step into the next, and speculative decoding "
             "gives several. The engine runs synchronously."
         )
+
+
+def _draft_length(flags: Mapping[str, str], speculation: Speculation, ruling: Ruling) -> None:
+    name, longest = speculation.longest_draft
+    if longest > _MOST_DRAFT_TOKENS and _samples_on_the_npu(flags):
+        rule = (
+            f"the NPU's sampler of vllm-rbln 0.12 checks at most {_MOST_DRAFT_TOKENS} draft tokens in a step, and the "
+        )
+        remedy = f'Set it to {_MOST_DRAFT_TOKENS} at most, or set {_SAMPLER} to "false"'
+        ruling.faults.append(Fault(PREFIX + name, rule + "engine ends on more", remedy, longest))
+
+
+def _samples_on_the_npu(flags: Mapping[str, str]) -> bool:
+    """The plugin's default, unless the option says otherwise in one of its three forms."""
+    for key in (_SAMPLER, "additional_config.use_custom_sampler"):
+        if key in flags:
+            return is_on(flags, key)
+    try:
+        return strict_json.decode(flags.get("additional_config", "{}")).get("use_custom_sampler") is not False
+    except (ValueError, AttributeError):  # the option's own fault, told elsewhere
+        return True
 
 
 def _adapters(flags: Mapping[str, str], ruling: Ruling) -> None:

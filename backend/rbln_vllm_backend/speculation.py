@@ -76,6 +76,9 @@ DOCUMENTED: dict[str, Method] = {
 }
 # Methods that vLLM 0.30 and 0.32 run with synchronous scheduling only.
 SYNCHRONOUS = frozenset({"ngram", "suffix", "medusa"})
+# The rejection sampler of vLLM 0.30 and 0.32 (MAX_SPEC_LEN) fails on a longer draft, and the engine ends with it.
+_MOST_DRAFT_TOKENS = 128
+_TREE_DEPTH = 24  # vLLM's default; without num_speculative_tokens the longest draft of suffix
 # Methods of vLLM that RBLN's documentation doesn't list: passed on, with a warning.
 _OTHER_DRAFT = frozenset({"draft_model", "mlp_speculator", "dflash", "dspark"})
 _OTHER = _OTHER_DRAFT | {"ngram_gpu", "custom_class", "extract_hidden_states"}
@@ -88,6 +91,11 @@ class Speculation:
     method: str
     options: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+
+    @property
+    def longest_draft(self) -> tuple[str, int]:
+        """The key that says how many tokens a draft may have, and the number."""
+        return _longest_draft(self.options)
 
     def as_json(self) -> str:
         """The value of ``--speculative-config``."""
@@ -128,6 +136,7 @@ def read(parameters: Mapping[str, str], folder: Path) -> tuple[Speculation | Non
     options = _typed(reading, name, method)
     _check_presence(reading, name, method)
     _check_lookup(reading, options)
+    _check_length(reading, options)
     _check_draft_path(reading, options, folder)
     _check_package(reading, name, method)
     if reading.faults:
@@ -235,6 +244,20 @@ def _check_lookup(reading: _Reading, options: Mapping[str, Any]) -> None:
         reading.blame("prompt_lookup_min", rule, "Lower it, or raise prompt_lookup_max")
 
 
+def _check_length(reading: _Reading, options: Mapping[str, Any]) -> None:
+    name, longest = _longest_draft(options)
+    if longest > _MOST_DRAFT_TOKENS:
+        rule = f"vLLM checks at most {_MOST_DRAFT_TOKENS} draft tokens in a step, and its engine ends on more"
+        reading.blame(name, rule, f"Set it to {_MOST_DRAFT_TOKENS} at most")
+
+
+def _longest_draft(options: Mapping[str, Any]) -> tuple[str, int]:
+    name = "num_speculative_tokens"
+    if name not in options:
+        name = "suffix_decoding_max_tree_depth"
+    return name, int(options.get(name, _TREE_DEPTH))
+
+
 def _check_draft_path(reading: _Reading, options: dict[str, Any], folder: Path) -> None:
     if "model" in options:
         options["model"], fault = paths.resolve(reading.sources["model"], options["model"], folder)
@@ -252,7 +275,7 @@ def _notes(name: str, options: Mapping[str, Any]) -> Iterable[str]:
     if name not in DOCUMENTED:
         yield f"The speculative method {name} is not verified on RBLN NPUs."
     if "num_speculative_tokens" not in options:
-        depth = options.get("suffix_decoding_max_tree_depth", 24)
+        _, depth = _longest_draft(options)
         yield f"{PREFIX}num_speculative_tokens is not set: suffix drafts up to its tree depth, {depth} tokens a step."
 
 

@@ -116,3 +116,9 @@ def test_what_the_parser_quotes_of_pydantic_is_one_sentence() -> None:
         "compilation_config.mode = '99': mode Input should be 0, 1, 2 or 3. See `vllm serve --help` for what it takes.",
         "additional_config = '{a}': not valid JSON. See `vllm serve --help` for what it takes.",
     ]
+
+
+def test_the_longest_draft_is_what_vllms_sampler_takes() -> None:
+    from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
+
+    assert speculation._MOST_DRAFT_TOKENS == MAX_SPEC_LEN

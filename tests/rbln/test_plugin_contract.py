@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from rbln_vllm_backend import config, environment, rbln_options, vllm_engine
+from rbln_vllm_backend import config, environment, rbln, rbln_options, vllm_engine
 from rbln_vllm_backend.values import Choice, Integer, Switch
 
 from .forked import FailedInFork, import_what_it_imports, in_a_fork
@@ -187,6 +187,16 @@ def test_what_only_the_plugin_refuses_comes_with_its_reason(
     assert caught.value.name == "EngineStartError"
     assert str(caught.value).startswith("vLLM refuses the configuration: ")
     assert words in str(caught.value)
+
+
+def longest_draft() -> int:
+    from vllm_rbln.v1.sample.rbln_rejection_sampler import RBLNRejectionSamplerImpl
+
+    return int(RBLNRejectionSamplerImpl.max_spec_len)
+
+
+def test_the_longest_draft_is_what_the_npus_sampler_takes() -> None:
+    assert in_a_fork(longest_draft) == rbln._MOST_DRAFT_TOKENS
 
 
 def test_a_plugin_that_is_left_out_fails_the_load(trained: Path, cache: Path) -> None:

@@ -140,3 +140,32 @@ def test_a_rebel_device_has_one_npu_for_each_rank() -> None:
     ]
     optimum = {"model": "org/name", "serving.platform": "rbln", "model_impl": "optimum", **more}
     assert config.read(optimum, Path("/")).engine_flags["rbln_num_devices_per_local_rank"] == "2"
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [{}, {"rbln_use_custom_sampler": "true"}, {"additional_config": '{"use_custom_sampler": true}'}],
+    ids=["unset", "flag", "json"],
+)
+def test_the_npus_sampler_takes_shorter_drafts(sampler: dict[str, str]) -> None:
+    key = "speculative_config.num_speculative_tokens"
+    assert read(**sampler, **{key: "32"}).speculation is not None
+    with pytest.raises(ConfigError) as caught:
+        read(**sampler, **{key: "33"})
+    assert [str(fault) for fault in caught.value.faults] == [
+        f"{key} = 33: the NPU's sampler of vllm-rbln 0.12 checks at most 32 draft tokens in a step, and the engine "
+        'ends on more. Set it to 32 at most, or set rbln_use_custom_sampler to "false".'
+    ]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        {"rbln_use_custom_sampler": "false"},
+        {"additional_config.use_custom_sampler": "false"},
+        {"additional_config": '{"use_custom_sampler": false}'},
+    ],
+    ids=["flag", "key", "json"],
+)
+def test_without_the_npus_sampler_vllms_own_limit_holds(sampler: dict[str, str]) -> None:
+    assert read(**sampler, **{"speculative_config.num_speculative_tokens": "128"}).speculation is not None

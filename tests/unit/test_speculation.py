@@ -171,3 +171,29 @@ def test_several_faults_come_together() -> None:
 def test_a_fault_names_the_parameter_as_it_was_written() -> None:
     _, found = speculation.read({"spec_method": "ngram", "spec_tokens": "x"}, Path("/"))
     assert found == [Fault("spec_tokens", "must be an integer of at least 1", "Correct the value", "x")]
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [
+        ("ngram", "num_speculative_tokens"),
+        ("suffix", "num_speculative_tokens"),
+        ("suffix", "suffix_decoding_max_tree_depth"),
+    ],
+)
+def test_a_draft_is_not_longer_than_what_vllm_can_check_in_a_step(
+    method: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speculation.importlib.util, "find_spec", lambda name: object())
+    given = {"speculative_config.method": method, f"speculative_config.{key}": "128"}
+    assert speculation.read(given, Path("/"))[1] == []
+    assert faults({**given, f"speculative_config.{key}": "129"}) == [
+        f"speculative_config.{key} = '129': vLLM checks at most 128 draft tokens in a step, and its engine ends on "
+        "more. Set it to 128 at most."
+    ]
+
+
+def test_a_deep_tree_may_give_short_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speculation.importlib.util, "find_spec", lambda name: object())
+    given = {"method": "suffix", "num_speculative_tokens": "8", "suffix_decoding_max_tree_depth": "500"}
+    assert speculation.read({f"speculative_config.{name}": text for name, text in given.items()}, Path("/"))[1] == []
