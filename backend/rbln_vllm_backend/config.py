@@ -34,6 +34,8 @@ ENV_PREFIX = "env."
 _TRITONS_OWN = re.compile(r"[A-Z][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+# vLLM's own (``ModelImpl``, 0.30 and 0.32), which it doesn't hold the flag against; NPUs have others.
+_IMPLEMENTATIONS = ("auto", "vllm", "transformers", "terratorch")
 # Parameters whose value names a checkpoint.
 _CHECKPOINTS = ("model", "tokenizer")
 
@@ -115,6 +117,11 @@ def _elsewhere(flags: Mapping[str, str], chosen: Speculation | None, platform: P
         for key in flags
         if rbln_options.is_option(key)
     ]
+    implementation = flags.get("model_impl", "auto")
+    if implementation not in _IMPLEMENTATIONS:
+        rule = "vLLM has no such model implementation, and would take another without a word"
+        remedy = f"Set it to one of {', '.join(_IMPLEMENTATIONS)}"
+        ruling.faults.append(Fault("model_impl", rule, remedy, implementation))
     if chosen is not None and chosen.method in speculation.SYNCHRONOUS and rbln.is_on(flags, "async_scheduling"):
         rule = f"vLLM can't schedule asynchronously with the speculative method {chosen.method}"
         ruling.faults.append(Fault("async_scheduling", rule, "Remove the parameter", flags["async_scheduling"]))

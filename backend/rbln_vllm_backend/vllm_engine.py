@@ -89,7 +89,8 @@ class VllmEngine:
                 disable_log_stats=arguments.disable_log_stats,
             )
         except Exception as error:
-            raise EngineStartError(f"vLLM could not start its engine: {error}") from error
+            said = vllm_refusals.sentence(str(error))
+            raise EngineStartError(f"vLLM could not start its engine: {said}.") from error
         try:
             vllm_preconditions.require_room(vllm_config)
         except EngineStartError:

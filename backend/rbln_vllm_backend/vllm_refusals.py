@@ -14,6 +14,7 @@ from rbln_vllm_backend.errors import Fault
 _LONGEST = 1000  # characters; the parser quotes whole values
 _HEADING = re.compile(r"^\d+ validation errors? for \w+\s*")
 _NOISE = re.compile(r" \[type=[^\n]*|\s*For further information visit \S+")
+_ABOVE = re.compile(r"See root cause above\..*", re.DOTALL)
 _LOADER = re.compile(r"Value .* cannot be converted to <function loads at \w+>", re.DOTALL)
 _VALUE_ERROR = "Value error, "
 
@@ -21,7 +22,7 @@ _VALUE_ERROR = "Value error, "
 def sentence(text: str) -> str:
     """The message in one line, without pydantic's heading and addresses; cut to 1000 characters."""
     said = _LOADER.sub("not valid JSON", _HEADING.sub("", _NOISE.sub("", text)).replace(_VALUE_ERROR, ""))
-    line = " ".join(said.split()).rstrip(".")
+    line = " ".join(_ABOVE.sub("The server's log has the cause, above this", said).split()).rstrip(".")
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from rbln_vllm_backend import config, speculation, vllm_engine, vllm_flags
+from rbln_vllm_backend import config, speculation, vllm_engine, vllm_flags, vllm_refusals
 from rbln_vllm_backend.errors import ConfigError, EngineStartError
 
 
@@ -122,3 +123,16 @@ def test_the_longest_draft_is_what_vllms_sampler_takes() -> None:
     from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
 
     assert speculation._MOST_DRAFT_TOKENS == MAX_SPEC_LEN
+
+
+def test_the_model_implementations_are_vllms() -> None:
+    from vllm.config.model import ModelImpl
+
+    assert get_args(ModelImpl) == config._IMPLEMENTATIONS
+
+
+def test_what_vllm_says_of_a_failed_start_points_to_the_servers_log() -> None:
+    said = "Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    assert vllm_refusals.sentence(said) == (
+        "Engine core initialization failed. The server's log has the cause, above this"
+    )

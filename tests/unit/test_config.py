@@ -228,3 +228,11 @@ def test_an_option_is_given_whole_or_by_its_keys_at_every_depth(tmp_path: Path) 
 def test_the_operators_template_arguments_meet_the_clients_rule(given: str, rule: str, tmp_path: Path) -> None:
     key = "serving.default_chat_template_kwargs"
     assert faults({"model": "a/b", key: given}, tmp_path) == [f"{key} = {given!r}: {rule}. Correct the object."]
+
+
+@pytest.mark.parametrize("given", ["vlllm", "optimum"])
+def test_an_implementation_that_vllm_would_pass_over_is_refused(given: str, tmp_path: Path) -> None:
+    assert faults({"model": "a/b", "serving.platform": "cpu", "model_impl": given}, tmp_path) == [
+        f"model_impl = {given!r}: vLLM has no such model implementation, and would take another without a word. "
+        "Set it to one of auto, vllm, transformers, terratorch."
+    ]
