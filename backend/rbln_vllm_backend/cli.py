@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DemoModelError, EmbeddedServerError, BackendError) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def _run(options: argparse.Namespace, rest: Sequence[str]) -> int:

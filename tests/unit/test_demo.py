@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rbln_vllm_backend import demo
+from rbln_vllm_backend import cli, demo
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, StubLostError
 
 
@@ -28,7 +28,7 @@ def test_a_server_that_listens_already_is_not_taken_for_the_demos_own(
 class ScriptedServer:
     """Implements what the demo uses of ``ServerProcess``; each start takes what it comes to from ``ends``."""
 
-    ends: list[Exception | None]
+    ends: list[BaseException | None]
     done: list[str]
 
     def __init__(self, model_repository: str, *, log_path: Path, **ports: int) -> None:
@@ -84,4 +84,10 @@ def test_a_server_that_ends_is_not_started_again(scripted: Any) -> None:
     scripted.ends = [EmbeddedServerError("tritonserver ended with status 1")]
     with pytest.raises(EmbeddedServerError):
         demo.run("models")
+    assert scripted.done == ["start", "stop"]
+
+
+def test_ctrl_c_stops_the_server_without_a_traceback(scripted: Any) -> None:
+    scripted.ends = [KeyboardInterrupt()]
+    assert cli.main(["demo"]) == 130
     assert scripted.done == ["start", "stop"]
