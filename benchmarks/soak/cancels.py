@@ -1,4 +1,4 @@
-"""200 gRPC cancels of requests that are queued, in prefill and decoding: how soon each has left the engine's counts.
+"""200 gRPC cancels of requests that are queued, in prefill, decoding, unread: how soon each left the engine's counts.
 
 C4 with --storm N: so many prompts of up to 100 kB submitted and cancelled at once; memory stays, nothing is left.
 python benchmarks/soak/cancels.py [--cancels 200] [--storm 10000]
@@ -22,17 +22,24 @@ LIMIT_S = 0.3
 LONG = '{"max_tokens": 1500, "ignore_eos": true, "temperature": 0}'
 PROMPT_TOKENS = 300
 COUNTS = re.compile(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", re.MULTILINE)
-STATES = ("queued", "prefill", "decode")
+NEW_TOKENS = re.compile(r"^vllm:generation_tokens_total\{.*\} (\S+)$", re.MULTILINE)
+STATES = ("queued", "prefill", "decode", "unread")
+UNREAD_TOKENS = 20  # of a client that takes none of them
 STORM_GROWTH = 1.05
 STORM_AT_ONCE = 16
 OPTIONS = {"max_num_seqs": str(SLOTS), "max_model_len": "2048", "serving.metrics_interval_s": "0.02"}
 
 
-def unfinished(server: RunningServer) -> int:
-    """Requests that the engine counts as running or waiting."""
+def total(server: RunningServer, lines: re.Pattern[str]) -> int:
+    """The sum of the metrics whose lines these are."""
     with urllib.request.urlopen(f"http://{server.metrics}/metrics") as response:
         text = response.read().decode()
-    return int(sum(float(number) for number in COUNTS.findall(text)))
+    return int(sum(float(number) for number in lines.findall(text)))
+
+
+def unfinished(server: RunningServer) -> int:
+    """Requests that the engine counts as running or waiting."""
+    return total(server, COUNTS)
 
 
 async def until_unfinished(server: RunningServer, count: int) -> float:
@@ -49,21 +56,28 @@ async def one_cancel(server: RunningServer, connection: Connection, state: str) 
     others = [connection.open(f"{number} one two", LONG) for number in range(SLOTS if state == "queued" else 0)]
     readers = [asyncio.create_task(_read(stream)) for stream in others]
     await until_unfinished(server, len(others))
+    written = await asyncio.to_thread(total, server, NEW_TOKENS)
     # Words that no other prompt begins with, so that a prefill can't come from the prefix cache.
     prompt = " ".join(str(random.randrange(10)) for _ in range(PROMPT_TOKENS)) if state == "prefill" else "hi"
     stream = connection.open(prompt, LONG)
-    first = asyncio.create_task(_first(stream))
     if state == "decode":
-        await first
+        await _first(stream)
+    elif state == "unread":
+        await _until_written(server, written + UNREAD_TOKENS)
     else:
         await until_unfinished(server, len(others) + 1)
     stream.cancel()
     took_s = await until_unfinished(server, len(others))
     for other in others:
         other.cancel()
-    await asyncio.gather(first, *readers, return_exceptions=True)
+    await asyncio.gather(_read(stream), *readers, return_exceptions=True)
     await until_unfinished(server, 0)
     return took_s
+
+
+async def _until_written(server: RunningServer, tokens: int) -> None:
+    while await asyncio.to_thread(total, server, NEW_TOKENS) < tokens:
+        await asyncio.sleep(0.005)
 
 
 async def _first(stream: object) -> None:

@@ -70,6 +70,12 @@ async def answer(server: RunningServer) -> str | None:
     return error
 
 
+def engine_of(server: RunningServer) -> list[psutil.Process]:
+    """The core and what it started; the stub's own resource tracker stays with the stub."""
+    core = core_of(server)
+    return [core, *core.children(recursive=True)]
+
+
 def files_of(processes: list[psutil.Process]) -> set[Path]:
     """Their files in /dev/shm."""
     return set(shared_memory.mapped_by(process.pid for process in processes))
@@ -81,9 +87,10 @@ def chaos(kills: int) -> int:
     everything: list[psutil.Process] = []
     files: set[Path] = set()
     with vllm_server({**OPTIONS, "serving.engine_restarts": "100"}) as server:
+        processes = len(engine_processes(server))
         for name, victim in (("core", core_of), ("worker", worker_of)):
             for number in range(kills):
-                engine = engine_processes(server)
+                engine = engine_of(server)
                 everything += engine
                 files |= files_of(engine)
                 answered_s, ends = asyncio.run(strike(server, victim(server)))
@@ -97,9 +104,10 @@ def chaos(kills: int) -> int:
                     f"the last after {answered_s:.2f} s; ready again after {ready_s:.1f} s",
                     flush=True,
                 )
+        grown = len(engine_processes(server)) - processes
         everything += engine_processes(server)
         files |= files_of(engine_processes(server))
-    left = sum(not gone([process]) for process in everything)
+    left = grown + sum(not gone([process]) for process in everything)
     left_files = sum(file.exists() for file in files)
     return verdict(
         slowest_s <= ANSWERED_S and not wrong and not left and not left_files,
@@ -112,11 +120,11 @@ def limit() -> int:
     """The exit status."""
     with vllm_server({**OPTIONS, "serving.engine_restarts": "1"}, EXPLICIT) as server:
         for error in (None, STAYS_DOWN):
-            engine = engine_processes(server)
+            engine = engine_of(server)
             asyncio.run(strike(server, core_of(server)))
             until(lambda: asyncio.run(answer(server)) == error, RESTARTED_S)  # noqa: B023
             until(lambda: gone(engine), GONE_S)  # noqa: B023
-        left = len(engine_processes(server))
+        left = sum(not gone([process]) for process in engine)
         loaded = post(server, "repository/models/llm/load")[0]
         error = asyncio.run(answer(server))
     return verdict(

@@ -75,18 +75,23 @@ class Connection:
         self._client = grpc.InferenceServerClient(address)
 
     async def ask(self, prompt: str, sampling: str, at: list[float] | None = None) -> tuple[int, str | None]:
-        """The number of responses with text and the error; ``at`` gets the time of each response, in seconds."""
+        """The number of responses with text and the error; ``at`` gets the time of each response, in seconds.
+
+        It reads to the end of the stream, behind FINAL: Triton 24.10 may keep a request for ever whose client goes then.
+        """
         count = 0
+        end: str | None = "the stream ended without FINAL"
         async for result, error in self._client.stream_infer(_one(request(prompt, sampling))):
             if error is not None:
-                return count, error.message()
+                end = error.message()
+                continue
             if at is not None:
                 at.append(time.perf_counter())
             response = result.get_response()
             count += bool(response.outputs)
             if response.parameters["triton_final_response"].bool_param:
-                return count, None
-        return count, "the stream ended without FINAL"
+                end = None
+        return count, end
 
     def open(self, prompt: str, sampling: str) -> Any:
         """A stream that the caller reads and cancels."""
