@@ -77,7 +77,7 @@ class Connection:
     async def ask(self, prompt: str, sampling: str, at: list[float] | None = None) -> tuple[int, str | None]:
         """The number of responses with text and the error; ``at`` gets the time of each response, in seconds.
 
-        It reads to the end of the stream, behind FINAL: Triton 24.10 may keep a request for ever whose client goes then.
+        It reads on to the end of the stream: Triton 24.10 may keep a request for ever whose client goes at its FINAL.
         """
         count = 0
         end: str | None = "the stream ended without FINAL"
