@@ -21,6 +21,8 @@ from model_repository import small_engine, write_model, write_ticking_model  # n
 from running_server import RunningServer, running  # noqa: E402
 from tiny_checkpoint import make  # noqa: E402
 
+LONGEST_S = 300.0  # of one answer; a stream without an end fails then
+
 
 @contextlib.contextmanager
 def ticking_server(options: Mapping[str, str] = {}, arguments: Sequence[str] = ()) -> Iterator[RunningServer]:
@@ -81,7 +83,7 @@ class Connection:
         """
         count = 0
         end: str | None = "the stream ended without FINAL"
-        async for result, error in self._client.stream_infer(_one(request(prompt, sampling))):
+        async for result, error in self._client.stream_infer(_one(request(prompt, sampling)), stream_timeout=LONGEST_S):
             if error is not None:
                 end = error.message()
                 continue
