@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 PLUGIN_NAME = "rbln_vllm_backend_orphan_guard"
 _OWNER = "RBLN_VLLM_BACKEND_OWNER_PID"
@@ -44,27 +45,13 @@ def follow_parent() -> None:
 def follow_server(server_pid: int) -> None:
     """Starts a small process that kills this one (the stub) once its parent, tritonserver, is gone.
 
+    When the stub has gone it also ends what still belongs to it: a spawned engine process loads its plugins only after
+    seconds, and waits minutes for a parent that died meanwhile.
+
     The kernel's signal can't be used here: it comes when the *thread* that started the stub ends, and the server's
     loading threads come and go. Nor can a thread: an exchange with a server that has gone may keep the interpreter's
     lock for ever. The process ends by itself when the stub does.
     """
-    command = [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid()), str(server_pid)]
+    program = str(Path(__file__).with_name("orphan_follower.py"))
+    command = [sys.executable, "-I", "-S", program, str(os.getpid()), str(server_pid), _OWNER]
     subprocess.Popen(command, stdin=subprocess.DEVNULL)
-
-
-_FOLLOW = """
-import os, signal, sys, time
-stub, server = int(sys.argv[1]), int(sys.argv[2])
-def parent():
-    try:
-        with open(f"/proc/{stub}/stat") as status:
-            return int(status.read().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return None
-while os.getppid() == stub and parent() == server:  # a dead stub stays a zombie: the server never buries it
-    time.sleep(0.5)
-try:
-    os.kill(stub, signal.SIGKILL)
-except OSError:
-    pass
-"""

@@ -30,6 +30,29 @@ stub = "import os, signal; from rbln_vllm_backend import orphan_guard; orphan_gu
 child = subprocess.Popen([sys.executable, "-c", stub + "print(os.getpid(), flush=True); signal.pause()"])
 child.wait()
 """
+# Children that never load the plugin, as an engine that starts hasn't yet.
+STARTING = """
+import os, signal, subprocess, sys
+from rbln_vllm_backend import orphan_guard
+orphan_guard.arm()
+orphan_guard.follow_server(os.getppid())
+worker = "import os, signal; print(os.getppid(), os.getpid(), flush=True); signal.pause()"
+core = (
+    "import os, signal, subprocess, sys; os.environ[sys.argv[1]] = str(os.getpid()); "
+    "subprocess.Popen([sys.executable, '-c', sys.argv[2]]); signal.pause()"
+)
+subprocess.Popen([sys.executable, "-c", core, orphan_guard._OWNER, worker])
+signal.pause()
+"""
+TRACKING = """
+import os, signal, subprocess, sys
+from rbln_vllm_backend import orphan_guard
+orphan_guard.arm()
+orphan_guard.follow_server(os.getppid())
+ends_by_itself = "import os, time; print(os.getpid(), flush=True); time.sleep(3); print('by itself', flush=True)"
+subprocess.Popen([sys.executable, "-c", ends_by_itself, "multiprocessing.resource_tracker"])
+signal.pause()
+"""
 
 
 def alive(pid: int) -> bool:
@@ -40,7 +63,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("program", [FORKING, FOLLOWING], ids=["forked engine", "stub"])
+@pytest.mark.parametrize("program", [FORKING, FOLLOWING, STARTING], ids=["forked engine", "stub", "starting engine"])
 def test_what_a_killed_process_started_dies_with_it(program: str) -> None:
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -53,6 +76,14 @@ def test_what_a_killed_process_started_dies_with_it(program: str) -> None:
         assert time.monotonic() < deadline
         time.sleep(0)
     parent.communicate()
+
+
+def test_a_resource_tracker_may_finish_its_work() -> None:
+    stub = subprocess.Popen([sys.executable, "-c", TRACKING], stdout=subprocess.PIPE, text=True)
+    assert stub.stdout is not None
+    assert alive(int(stub.stdout.readline()))
+    stub.kill()
+    assert stub.communicate()[0] == "by itself\n"
 
 
 def test_without_arm_nothing_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
