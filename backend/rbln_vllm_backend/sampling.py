@@ -138,7 +138,8 @@ PARAMETERS: dict[str, Parameter] = {
     "n": Parameter(Integer(minimum=1, maximum=16384), "1"),
     "presence_penalty": Parameter(Number(minimum=-2, maximum=2), "0"),
     "frequency_penalty": Parameter(Number(minimum=-2, maximum=2), "0"),
-    "repetition_penalty": Parameter(Number(above=0), "1"),
+    # Closer to zero or infinity than a float32 the engine's -inf of a forbidden token becomes NaN, and is chosen.
+    "repetition_penalty": Parameter(Number(minimum=0.01, maximum=100), "1"),
     "temperature": Parameter(Number(minimum=0, maximum=2), "1"),
     "top_p": Parameter(Number(above=0, maximum=1), "1"),
     "top_k": Parameter(Integer(minimum=-1, maximum=_INT32), "0"),

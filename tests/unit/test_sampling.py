@@ -93,6 +93,8 @@ def test_the_tensor_wins_key_by_key() -> None:
         ("structured_outputs", {}),
         ("structured_outputs", []),
         ("allowed_token_ids", [-1]),
+        ("repetition_penalty", 1e-46),
+        ("repetition_penalty", 1e39),
         ("bad_words", "word"),
         ("bad_words", ["x"] * 1025),
         ("bad_words", ["x" * 8193] * 2),
