@@ -12,6 +12,9 @@ from rbln_vllm_backend.speculation import Speculation
 
 _log = logging.getLogger(__name__)
 
+# Means the likeliest token alone, as any smaller one does, which may be zero in the engine: then no token is left.
+_SMALLEST_TOP_P = 1e-6
+
 
 def defaults(vllm_config: Any, speculation: Speculation | None) -> dict[str, Any]:
     """What holds for a request that doesn't say: as on vLLM's own server, the checkpoint's generation_config."""
@@ -36,6 +39,8 @@ def params(generation: Generation, default: Mapping[str, Any], max_tokens_cap: i
     chosen = {"max_tokens": None, **default, **generation.sampling}
     if max_tokens_cap is not None:
         chosen["max_tokens"] = min(chosen["max_tokens"] or max_tokens_cap, max_tokens_cap)
+    if chosen.get("top_p") is not None:
+        chosen["top_p"] = max(chosen["top_p"], _SMALLEST_TOP_P)
     for name, kind in _objects().items():
         if chosen.get(name) is not None:
             chosen[name] = _built(kind, name, chosen[name])

@@ -57,6 +57,11 @@ def test_a_chat_template_that_cannot_be_read_fails_the_load() -> None:
     assert str(fault).endswith("). Mend the template.")
 
 
+@pytest.mark.parametrize(("asked", "given"), [(1e-300, 1e-6), (1e-6, 1e-6), (0.5, 0.5), (1.0, 1.0)])
+def test_a_top_p_that_is_zero_in_the_engine_keeps_its_likeliest_token(asked: float, given: float) -> None:
+    assert vllm_sampling.params(Generation("r", "p", {"top_p": asked}, True), {}, None).top_p == given
+
+
 def test_check_reads_the_chat_template_too(tmp_path: Path) -> None:
     folder = write_model(tmp_path, "llm", {"model": "org/name", "serving.chat_template": "{% for %}"})
     with pytest.raises(ConfigError) as caught:
