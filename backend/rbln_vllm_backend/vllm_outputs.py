@@ -63,8 +63,10 @@ def require_no_error(output: Any, generation: Generation) -> None:
         return
     constraint = generation.sampling.get("structured_outputs")
     if "error" in reasons and constraint is not None:
-        # Some constraints are only compiled in the engine's process, which tells no more than this.
-        raise InvalidRequest.about("structured_outputs", constraint, "the engine can't compile it")
+        # Some constraints are only compiled in the engine's process, which tells no more than this; nor does it when
+        # allowed_token_ids or bad_words exclude every token that the constraint allows.
+        rule = "the engine can't compile it, or the other sampling parameters leave nothing that it allows"
+        raise InvalidRequest.about("structured_outputs", constraint, rule)
     if reasons & {"abort", "error"}:
         raise RequestError(f"The engine ended the request ({', '.join(sorted(reasons))}).")
 
