@@ -18,7 +18,7 @@ from soaking import Connection, RunningServer, percentile, ticking_server, verdi
 
 STREAMS = 64
 TICK_S = 0.05
-TOKENS = 2400  # two minutes
+TOKENS = 1200  # a minute
 QUIET_S = 5.0
 REFUSED = 1000
 FLOODERS = 4
