@@ -44,16 +44,19 @@ def unfinished(server: RunningServer) -> int:
 
 
 async def until_unfinished(server: RunningServer, count: int) -> float:
-    """Waits until the engine counts so many; the time in seconds."""
+    """Waits until the engine counts no more than so many; the time in seconds."""
     began = time.perf_counter()
-    while await asyncio.to_thread(unfinished, server) != count:
+    while await asyncio.to_thread(unfinished, server) > count:
         assert time.perf_counter() - began < 30, f"{unfinished(server)} unfinished requests, not {count}"
         await asyncio.sleep(0.005)
     return time.perf_counter() - began
 
 
 async def one_cancel(server: RunningServer, connection: Connection, state: str) -> float | None:
-    """Seconds from the cancel until the engine has let go; None if the request was never seen in that state."""
+    """Seconds from the cancel until the engine has let go.
+
+    None if that can't be told, as on a machine that stalls: the request wasn't seen in its state, or others ended.
+    """
     others = [connection.open(f"{number} one two", LONG) for number in range(SLOTS if state == "queued" else 0)]
     readers = [asyncio.create_task(_read(stream)) for stream in others]
     took_s = None
@@ -72,6 +75,8 @@ async def one_cancel(server: RunningServer, connection: Connection, state: str) 
         stream.cancel()
         if seen:
             took_s = await until_unfinished(server, len(others))
+        if any(reader.done() for reader in readers):
+            took_s = None
         readers.append(asyncio.create_task(_read(stream)))
     for other in others:
         other.cancel()
@@ -106,7 +111,7 @@ async def cancels(server: RunningServer, count: int) -> int:
     for number in range(count):
         state = STATES[number % len(STATES)]
         while (took := await one_cancel(server, connection, state)) is None:
-            print(f"{number}, {state}: the machine was too slow to see it so; once more", flush=True)
+            print(f"{number}, {state}: it couldn't be seen so; once more", flush=True)
         took_s[state].append(took)
         if took > LIMIT_S:
             print(f"{time.strftime('%H:%M:%S')} {number}, {state}: {took:.3f} s", flush=True)
