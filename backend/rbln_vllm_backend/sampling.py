@@ -19,6 +19,7 @@ from rbln_vllm_backend.values import Integer, Number, Rule, Switch, Text
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
+_LONGEST_NAME = 80
 _TOKEN_ID = Integer(minimum=0, maximum=_INT32)
 
 
@@ -220,7 +221,7 @@ def _object(document: str | None) -> dict[str, object]:
 def _value(name: str, value: object) -> Any:
     parameter = PARAMETERS.get(name)
     if parameter is None:
-        shown_name = name if name.isascii() and name.isidentifier() and len(name) <= 80 else shown(name)
+        shown_name = name if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME else shown(name)
         raise InvalidRequest(f"{shown_name} is not a sampling parameter; {_hint(name)}")
     try:
         return values.read(parameter.rule, value)
@@ -231,5 +232,6 @@ def _value(name: str, value: object) -> Any:
 def _hint(name: str) -> str:
     if name in NOT_OURS:
         return f"{NOT_OURS[name]}."
-    near = difflib.get_close_matches(name, PARAMETERS, n=3)
+    # No name is so long; to compare a megabyte takes ten seconds, in which no other request is accepted.
+    near = difflib.get_close_matches(name, PARAMETERS, n=3) if len(name) <= _LONGEST_NAME else []
     return f"did you mean {' or '.join(near)}?" if near else f"known ones are {', '.join(PARAMETERS)}"

@@ -18,6 +18,8 @@ from rbln_vllm_backend import strict_json
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+# At most so many characters are looked at: the expression's time grows with their square, and all threads wait for it.
+_LONGEST_NUMBER = 100
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -89,7 +91,7 @@ class Number:
         return float(value)
 
     def spelled(self, text: str) -> float:
-        if not _NUMBER.fullmatch(text.strip()):
+        if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text.strip()):
             raise ValueError
         return self.typed(float(text))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -194,3 +195,21 @@ def test_an_unknown_name_is_never_ignored(name: str, hint: str) -> None:
     message = refusal(None, {name: 1})
     assert message.startswith(f"{name} is not a sampling parameter; ")
     assert hint in message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"temperature": "1" * 1_000_000 + "x"},
+        {"temperature": "1" * 500_000 + "." + "1" * 500_000 + "x"},
+        {"x" * 1_000_000: 1},
+        {"max_tokens" * 100_000: 1},
+        {"max_tokens": " " * 1_000_000 + "x"},
+    ],
+    ids=["digits", "fraction", "unknown name", "nearly a name", "spaces"],
+)
+def test_a_megabyte_is_refused_at_once(document: dict[str, object]) -> None:
+    """All threads wait meanwhile: comparing such a name took 14 s, matching such a number did not end."""
+    began = time.monotonic()
+    refusal(None, document)
+    assert time.monotonic() - began < 1.0
