@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,8 +22,17 @@ _REPR_LIMIT = 80
 
 def shown(value: object) -> str:
     """The value as it stands in a message: its repr, cut to 80 characters."""
-    text = repr(value)
+    text = repr(_beginning(value))
     return text if len(text) <= _REPR_LIMIT else text[: _REPR_LIMIT - 1] + "…"
+
+
+def _beginning(value: object) -> object:
+    """So much of a text, list or object that its repr is too long, if the whole one's is: megabytes take a second."""
+    if isinstance(value, (str, bytes, list)):
+        return value[:_REPR_LIMIT]
+    if isinstance(value, dict):
+        return dict(itertools.islice(value.items(), _REPR_LIMIT))
+    return value
 
 
 class BackendError(Exception):
