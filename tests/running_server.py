@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,8 @@ from rbln_vllm_backend.embedded_server import ServerProcess, StubLostError
 
 _LOG_SHOWN = 6000  # characters
 _FURTHER_STARTS = 2
+# vLLM's processes and every client open connections from port 32768 on, and one may take what a server was to have.
+_PORTS = (12_000, 32_000)
 
 READY_DEADLINE_S = 400.0  # a starved machine needs minutes
 
@@ -96,9 +99,13 @@ def _ready(
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that nobody listens on."""
+    """TCP ports that nobody listens on, below those that the kernel gives to whoever asks for any."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.randrange(*_PORTS)
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("0.0.0.0", port))
+                ports.append(port)
+        return ports

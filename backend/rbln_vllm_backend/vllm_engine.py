@@ -14,6 +14,7 @@ from rbln_vllm_backend import (
     shared_memory,
     vllm_detokenizer,
     vllm_flags,
+    vllm_merged_outputs,
     vllm_outputs,
     vllm_preconditions,
     vllm_prompts,
@@ -82,6 +83,7 @@ class VllmEngine:
         arguments, vllm_config = configured(self._config)
         vllm_preconditions.warn_of_images(vllm_config)
         vllm_stop_trimming.install()
+        vllm_merged_outputs.repair()
         try:
             self._llm = AsyncLLM.from_vllm_config(
                 vllm_config,
