@@ -13,9 +13,10 @@ import pytest
 
 from model_repository import NGRAM, small_engine, write_model
 from running_server import RunningServer, free_ports, running
+from waiting import until
 
 from .client import ask_all, post
-from .processes import core_of, until
+from .processes import core_of
 
 EXPOSED = Path(__file__).parent / "exposed" / "model.py"
 SAMPLING = {"temperature": 0.0, "max_tokens": 48, "ignore_eos": True}
