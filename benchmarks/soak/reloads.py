@@ -13,6 +13,7 @@ import time
 import psutil
 from soaking import Connection, RunningServer, memory_mib, ticking_server, verdict, vllm_server
 
+from running_server import READY_DEADLINE_S
 from server.client import post
 from server.processes import gone
 
@@ -39,7 +40,7 @@ def turn(server: RunningServer) -> float:
         assert time.monotonic() < deadline, children
         time.sleep(0.05)
     memory = memory_mib(server)["server"]
-    assert post(server, "repository/models/llm/load")[0] == 200
+    assert post(server, "repository/models/llm/load", deadline_s=READY_DEADLINE_S)[0] == 200
     return memory
 
 

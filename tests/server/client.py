@@ -177,12 +177,14 @@ def generate(server: RunningServer, model: str = "llm", **fields: Any) -> tuple[
     return post(server, f"models/{model}/generate", fields)
 
 
-def post(server: RunningServer, path: str, document: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+def post(
+    server: RunningServer, path: str, document: dict[str, Any] | None = None, deadline_s: float = ANSWER_DEADLINE_S
+) -> tuple[int, dict[str, Any]]:
     """HTTP status and JSON body of a POST to the server's v2 API."""
     data = json.dumps(document or {}).encode()
     request = urllib.request.Request(f"http://{server.http}/v2/{path}", data=data, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_DEADLINE_S) as response:
+        with urllib.request.urlopen(request, timeout=deadline_s) as response:
             body = response.read()
             return response.status, json.loads(body) if body else {}
     except urllib.error.HTTPError as error:
