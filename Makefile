@@ -46,7 +46,7 @@ environment-rbln: development
 	@$(PYTHON) tools/setup_environment.py --rbln
 
 test-rbln: environment-rbln  ## the tests on the real RBLN plugin, over a simulated NPU
-	@.venv-rbln/bin/python -m pytest -n 2 --dist loadfile tests/rbln
+	@.venv-rbln/bin/python -m pytest tests/rbln
 
 fuzz: development  ## 20,000 generated requests at the parser, 2,000 at a live server (about 10 minutes)
 	@RBLN_GENERATED_REQUESTS=20000 $(BIN)/python -m pytest tests/unit/test_generated_requests.py

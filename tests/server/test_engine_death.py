@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,10 @@ from waiting import until
 from .client import Stream, ask, post
 from .processes import core_of, engine_processes, gone, worker_of
 
-GREEDY = {"temperature": 0.0, "max_tokens": 1800, "ignore_eos": True}
+CONTEXT = 32_768
+# A minute and more: no stream ends before a slow machine has come to the kill.
+GREEDY = {"temperature": 0.0, "max_tokens": 30_000, "ignore_eos": True}
+MAKER = Path(__file__).parents[1] / "tiny_checkpoint.py"
 SHORT = {**GREEDY, "max_tokens": 8}
 DIED = "The engine has died."  # in the moment before it is noticed
 DOWN = "The engine is down and is started again; try again later."
@@ -31,9 +36,11 @@ REFUSED_S = 1.0  # 0.1 s on a machine of its own; this one is busy
 
 
 @pytest.fixture(scope="module")
-def one_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("death")
-    options = {"serving.engine_restarts": "10", "serving.engine_stall_s": str(STALL_S), "max_model_len": "2048"}
+    checkpoint = folder / "checkpoint"
+    subprocess.run([sys.executable, MAKER, checkpoint, str(CONTEXT)], check=True, capture_output=True)
+    options = {"serving.engine_restarts": "10", "serving.engine_stall_s": str(STALL_S), "max_model_len": str(CONTEXT)}
     write_model(folder / "models", "llm", {**small_engine(checkpoint), **options})
     with running(folder / "models", folder / "log", ["--model-control-mode=explicit", "--load-model=llm"]) as server:
         yield server
