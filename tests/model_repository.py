@@ -26,7 +26,7 @@ def small_engine(checkpoint: Path, **more: str) -> dict[str, str]:
         "max_model_len": "512",
         "max_num_seqs": "32",
         "enforce_eager": "true",
-        "env.VLLM_CPU_KVCACHE_SPACE": "1",
+        "kv_cache_memory_bytes": str(128 * 2**20),  # 262,144 tokens of the tiny checkpoint
         "env.TORCHDYNAMO_DISABLE": "1",
         **more,
     }

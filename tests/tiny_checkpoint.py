@@ -65,4 +65,4 @@ def _ascii(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(make(Path(sys.argv[1]), *map(int, sys.argv[2:])))
+    print(make(Path(sys.argv[1])))

@@ -107,14 +107,6 @@ def test_what_the_engine_refuses_is_the_clients_fault(
     assert tokens(ngram_engine.ask(PROMPT, **{**GREEDY, "max_tokens": 4})) == 4
 
 
-def test_an_engine_that_works_moves_on(plain_engine: EngineOnALoop) -> None:
-    at_rest = plain_engine.engine.progress()
-    assert at_rest is not None
-    plain_engine.ask(PROMPT, temperature=0.0, max_tokens=4)
-    assert plain_engine.engine.progress() != at_rest
-    assert plain_engine.engine.failure() is None
-
-
 def test_closing_the_iterator_aborts_the_request(plain_engine: EngineOnALoop) -> None:
     async def one_step_only() -> int:
         steps = plain_engine.steps(PROMPT, stream=True, temperature=0.0, ignore_eos=True)

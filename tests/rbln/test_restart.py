@@ -57,7 +57,10 @@ def started_again(engine: EngineOnALoop) -> Iterator[None]:
 def test_an_engine_that_was_killed_is_started_again_and_says_the_same(checkpoint: Path, cache: Path) -> None:
     with started(npu_engine(checkpoint, cache)) as engine:
         assert engine.engine.failure() is None
+        at_rest = engine.engine.progress()
+        assert at_rest is not None
         before = text(engine)
+        assert engine.engine.progress() != at_rest
         kill_core(engine)
         assert engine.engine.failure() == "vLLM's engine has ended"
         with started_again(engine):
