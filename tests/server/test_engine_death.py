@@ -53,8 +53,8 @@ def strike(server: RunningServer, blow: Callable[[], None]) -> float:
         streams = [Stream(server, f"{word} one two one two", GREEDY) for word in "abcdefghij"]
         for stream in streams:
             stream.first_piece()
+        blow()
         with Stalls.watched() as stalls, ThreadPoolExecutor(len(streams)) as pool:
-            blow()
             began = time.monotonic()
             answers = list(pool.map(lambda stream: stream.answer(), streams))
             took_s = time.monotonic() - began
