@@ -38,7 +38,12 @@ def resolve(key: str, value: str, folder: Path, marker: str = CHECKPOINT) -> tup
 
 def _reason(error: OSError | ValueError) -> str:
     """Without the path, which the message has already."""
-    return str(error.strerror if isinstance(error, OSError) else error)
+    return str(error.strerror) if isinstance(error, OSError) else refusal(error)
+
+
+def refusal(error: Exception) -> str:
+    """Why a path wasn't looked up. A bare ValueError is a NUL, which each Python words in its own way."""
+    return "it holds a NUL" if type(error) is ValueError else str(error)
 
 
 def _remedy(path: Path) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import prompts, values
+from rbln_vllm_backend import paths, prompts, values
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.npu_groups import GroupsRule
 from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, Number, Rule, Switch, Text
@@ -125,9 +125,9 @@ def read_values(rules: Mapping[str, Rule], parameters: Mapping[str, str]) -> tup
 def _template_file(name: str, folder: Path) -> tuple[str | None, Fault | None]:
     try:
         return (folder / Path(name).expanduser()).read_text(encoding="utf-8"), None
-    except (OSError, RuntimeError, ValueError) as error:  # a NUL in the name is a ValueError
+    except (OSError, RuntimeError, ValueError) as error:
         remedy = "Name a file that the server can read, relative to config.pbtxt, or give the template's text"
-        return None, Fault(PREFIX + "chat_template", f"can't be read ({error})", remedy, name)
+        return None, Fault(PREFIX + "chat_template", f"can't be read ({paths.refusal(error)})", remedy, name)
 
 
 def limits(options: ServingOptions) -> str:

@@ -179,7 +179,7 @@ def test_template_kwargs_are_a_json_object(tmp_path: Path) -> None:
         ),
         (
             {"model": "./a\0b"},
-            "model = './a\\x00b': not a path that can be looked up (embedded null byte). Correct the path.",
+            "model = './a\\x00b': not a path that can be looked up (it holds a NUL). Correct the path.",
         ),
         (
             {"model": "  "},
@@ -191,13 +191,13 @@ def test_template_kwargs_are_a_json_object(tmp_path: Path) -> None:
         ),
         (
             {"model": "a/b", "serving.chat_template": "a\0b"},
-            "serving.chat_template = 'a\\x00b': can't be read (embedded null byte). "
+            "serving.chat_template = 'a\\x00b': can't be read (it holds a NUL). "
             "Name a file that the server can read, relative to config.pbtxt, or give the template's text.",
         ),
         (
-            {"model": "a/b", "speculative_config": "[" * 5000},
-            f"speculative_config = '{'[' * 78}…: not valid JSON (maximum recursion depth exceeded while deserializing "
-            "an object). Mend it, or use flat keys such as speculative_config.method.",
+            {"model": "a/b", "speculative_config": "[" * 300 + "]" * 300},
+            f"speculative_config = '{'[' * 78}…: not valid JSON (nested more than 256 deep). "
+            "Mend it, or use flat keys such as speculative_config.method.",
         ),
         (
             {"model": "a/b", "enable_lora": "true", "serving.lora.x": "/"},
