@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rbln_vllm_backend import adapters, config, npu_groups, rbln_options, unary_options, wire
+from rbln_vllm_backend import adapters, config, fixed_config, npu_groups, rbln_options, unary_options, wire
 from rbln_vllm_backend.config import BackendConfig
 from rbln_vllm_backend.errors import ConfigError, Fault
 from rbln_vllm_backend.masking import masked
@@ -57,7 +57,15 @@ class ModelFolder:
 
     def check_unary(self) -> UnaryOptions:
         """The unary model's options; raises ConfigError with every fault."""
-        return unary_options.read({key: value.string_value for key, value in self.read().parameters.items()})
+        message = self.read()
+        faults = _contradictions(message, streams=False)
+        try:
+            options = unary_options.read({key: value.string_value for key, value in message.parameters.items()})
+        except ConfigError as error:
+            raise ConfigError([*error.faults, *faults]) from error
+        if faults:
+            raise ConfigError(faults)
+        return options
 
     def check(self) -> BackendConfig:
         """Everything that can be known without an engine, vLLM's own parser included where vLLM is installed.
@@ -74,6 +82,7 @@ class ModelFolder:
             settings, faults = config.read(parameters, self._folder, _instance_groups(message)), []
         except ConfigError as error:
             settings, faults = None, list(error.faults)
+        faults += _contradictions(message, streams=True)
         if has_vllm():
             faults += _parser_faults(parameters)
             faults += _template_faults(settings)
@@ -82,17 +91,23 @@ class ModelFolder:
         return settings
 
     def full_config(self) -> str:
-        """The complete config.pbtxt, for a server that runs with auto-complete off."""
+        """The complete config.pbtxt, for a server that runs with auto-complete off; raises ConfigError."""
         from google.protobuf import text_format
 
         message = self.read()
+        if faults := _contradictions(message, streams=not self.is_unary()):
+            raise ConfigError(faults)
         message.name = message.name or self._folder.name
         message.backend = message.backend or "python"
-        message.max_batch_size = 0
         message.model_transaction_policy.decoupled = not self.is_unary()
         _complete(message, "input", wire.INPUTS, optional=True)
         _complete(message, "output", wire.UNARY_OUTPUTS if self.is_unary() else wire.OUTPUTS, optional=False)
         return str(text_format.MessageToString(message))
+
+
+def _contradictions(message: Any, streams: bool) -> list[Fault]:
+    policy = message.model_transaction_policy.decoupled if message.HasField("model_transaction_policy") else None
+    return fixed_config.contradictions(message.max_batch_size, policy, streams)
 
 
 def _instance_groups(message: Any) -> list[Any]:

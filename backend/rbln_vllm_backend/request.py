@@ -130,6 +130,10 @@ def _require_terms(chosen: Mapping[str, Any], adapter: str | None, terms: Terms)
     ):
         if most is not None and chosen.get(name, 0) > most:
             raise InvalidRequest.about(name, chosen[name], f"serving.{option} allows {most} at most")
+    for name in chosen.get("structured_outputs", ()):
+        if name not in options.structured_outputs:
+            allowed = ", ".join(options.structured_outputs) or "none"
+            raise InvalidRequest(f"structured_outputs: {name} is off; serving.structured_outputs allows {allowed}.")
     if terms.speculative_method is not None:
         for name in ("min_p", "logit_bias"):
             if chosen.get(name):

@@ -11,7 +11,8 @@ from typing import Any
 from rbln_vllm_backend import paths, prompts, values
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.npu_groups import GroupsRule
-from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, Number, Rule, Switch, Text
+from rbln_vllm_backend.structured_outputs import CONSTRAINTS
+from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, NamesOf, Number, Rule, Switch, Text
 
 PREFIX = "serving."
 
@@ -49,6 +50,9 @@ class ServingOptions:
     )
     max_n: int = option(16, Integer(minimum=1, maximum=16384), "sequences that one request may ask for")
     max_request_bytes: int = option(16 * 2**20, Integer(minimum=1024), "bytes of a request's inputs together")
+    structured_outputs: tuple[str, ...] = option(
+        tuple(CONSTRAINTS), NamesOf(tuple(CONSTRAINTS)), "constraints that a request may set on its text"
+    )
     default_timeout_s: float | None = option(
         None, Number(above=0, maximum=604_800), "deadline of a request that brings none, in seconds", unset="none"
     )

@@ -5,19 +5,20 @@ Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from rbln_vllm_backend import strict_json
+from rbln_vllm_backend.constraint_cost import WORDS as _OPTIONAL
+from rbln_vllm_backend.constraint_cost import is_affordable_grammar, is_affordable_regex
 from rbln_vllm_backend.errors import shown
 from rbln_vllm_backend.values import Text
 
 # The engine compiles a constraint while other requests wait.
 _LONGEST = 65_536
-# The time grows with its square: a second for this many, more than a minute for the above.
 _LONGEST_REGEX = 8192
 _MOST_CHOICES = 1024
 
@@ -30,13 +31,22 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 
 
 def _regex(value: object) -> str:
-    return _text(value, _LONGEST_REGEX)
+    text = _text(value, _LONGEST_REGEX)
+    if not is_affordable_regex(text):
+        raise ValueError
+    return text
+
+
+def _grammar(value: object) -> str:
+    text = _text(value)
+    if not is_affordable_grammar(text):
+        raise ValueError
+    return text
 
 
 def _schema(value: object) -> object:
     """A JSON schema as an object, or as its text."""
-    text = msgspec.json.encode(value).decode() if isinstance(value, dict) else value
-    _text(text)
+    _tag(value)
     return value
 
 
@@ -57,16 +67,38 @@ def _true(value: object) -> bool:
 
 def _tag(value: object) -> str:
     """A structural tag is handed on as text; its JSON may be written plainly."""
-    return _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
+    text = _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
+    inner = list(_inner_texts(value if isinstance(value, dict) else strict_json.decode(text)))
+    if sum(len(constraint) for _, constraint in inner) > _LONGEST_REGEX:
+        raise ValueError
+    if not all(is_affordable(constraint) for is_affordable, constraint in inner):
+        raise ValueError
+    return text
 
 
+def _inner_texts(document: object) -> Iterator[tuple[Callable[[str], bool], str]]:
+    """The regular expressions and grammars in a schema or tag, each with the bound that holds for it."""
+    if isinstance(document, list):
+        for item in document:
+            yield from _inner_texts(item)
+    elif isinstance(document, dict):
+        for key, inner in document.items():
+            if key in _COSTS and isinstance(inner, str):
+                yield _COSTS[key], inner
+            elif key == "patternProperties" and isinstance(inner, dict):
+                yield from ((is_affordable_regex, pattern) for pattern in inner)
+            yield from _inner_texts(inner)
+
+
+_COSTS = {"pattern": is_affordable_regex, "grammar": is_affordable_grammar}
+_PATTERNS = f"patterns in it of at most {_LONGEST_REGEX} together and {_OPTIONAL} each"
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
-    "json": (_schema, f"a JSON schema of at most {_LONGEST} characters"),
-    "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters"),
+    "json": (_schema, f"a JSON schema of at most {_LONGEST} characters, {_PATTERNS}"),
+    "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters and {_OPTIONAL}"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
-    "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
+    "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters and {_OPTIONAL}"),
     "json_object": (_true, "true"),
-    "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters"),
+    "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}"),
 }
 # Keys that vLLM takes for one request too, and then passes over.
 _ENGINES_ALONE = {

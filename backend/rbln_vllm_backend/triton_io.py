@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from rbln_vllm_backend import fixed_config, trace_context, unary_call
 from rbln_vllm_backend import request as requests
-from rbln_vllm_backend import trace_context, unary_call
 from rbln_vllm_backend.engine import Piece, SpeculationCounts, Step, TokenLogprob
-from rbln_vllm_backend.errors import ConfigError, Fault, InvalidRequest, RequestError
+from rbln_vllm_backend.errors import ConfigError, InvalidRequest, RequestError
 from rbln_vllm_backend.request import Cancellation, Request
 from rbln_vllm_backend.terms import Terms
 from rbln_vllm_backend.wire import INPUTS, OUTPUTS, UNARY_OUTPUTS
@@ -30,8 +30,9 @@ def complete(model_config: Any, decoupled: bool = True) -> None:
     Raises:
         TritonModelException: the file says otherwise.
     """
-    faults = _contradictions(model_config.as_dict(), decoupled)
-    if faults:
+    given = model_config.as_dict()
+    policy = given.get("model_transaction_policy", {}).get("decoupled")
+    if faults := fixed_config.contradictions(given.get("max_batch_size", 0), policy, decoupled):
         raise pb_utils.TritonModelException(str(ConfigError(faults)))
     for tensor in INPUTS:
         model_config.add_input(tensor.as_triton(optional=True))
@@ -39,20 +40,6 @@ def complete(model_config: Any, decoupled: bool = True) -> None:
         model_config.add_output(tensor.as_triton())
     model_config.set_model_transaction_policy({"decoupled": decoupled})
     model_config.set_max_batch_size(0)
-
-
-def _contradictions(given: Mapping[str, Any], decoupled: bool) -> list[Fault]:
-    faults = []
-    if batch := given.get("max_batch_size"):
-        rule = "the engine makes its batches itself, from requests that come one by one"
-        faults.append(
-            Fault("max_batch_size", rule, "Remove it, or set it to 0; the engine's own is max_num_seqs", batch)
-        )
-    said = given.get("model_transaction_policy", {}).get("decoupled")
-    if said is not None and said != decoupled:
-        rule = "the model must be decoupled to stream" if decoupled else "the unary model can't be decoupled"
-        faults.append(Fault("model_transaction_policy.decoupled", rule, "Remove it", said))
-    return faults
 
 
 def decode(triton_request: Any, parameters: Mapping[str, object], terms: Terms) -> Request | Cancellation:

@@ -14,6 +14,7 @@ from rbln_vllm_backend import (
     __version__,
     config,
     environment,
+    fixed_config,
     kept_memory,
     npu_groups,
     orphan_guard,
@@ -25,7 +26,7 @@ from rbln_vllm_backend import (
     triton_readiness,
     unary_call,
 )
-from rbln_vllm_backend.errors import BackendError, ConfigError, Fault, as_request_error
+from rbln_vllm_backend.errors import BackendError, as_request_error
 from rbln_vllm_backend.metrics_bridge import MetricsBridge
 from rbln_vllm_backend.request import Cancellation
 from rbln_vllm_backend.service import Service
@@ -52,7 +53,7 @@ class TritonPythonModel:
 
     def _start(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
-        _require_decoupled(model_config)
+        fixed_config.require(model_config, streams=True)
         instance_groups = npu_groups.instance_groups_of(model_config)
         settings = config.read(config.parameters_of(model_config), Path(args["model_repository"]), instance_groups)
         npus = npu_groups.variables(settings.serving.npu_groups, args["model_instance_name"])
@@ -130,9 +131,3 @@ class TritonPythonModel:
         self._service.stop()
         self._supervision.release()
         self._log_lines.stop()
-
-
-def _require_decoupled(model_config: dict[str, Any]) -> None:
-    if not model_config.get("model_transaction_policy", {}).get("decoupled"):
-        remedy = "Add `model_transaction_policy { decoupled: true }`; `rbln-vllm-backend check --full-config` prints it"
-        raise ConfigError([Fault("model_transaction_policy", "the model must be decoupled to stream", remedy)])

@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from rbln_vllm_backend import config, orphan_guard, triton_io, triton_log, triton_readiness, unary_options
-from rbln_vllm_backend.errors import ConfigError, Fault
+from rbln_vllm_backend import config, fixed_config, orphan_guard, triton_io, triton_log, triton_readiness, unary_options
 from rbln_vllm_backend.triton_unary_call import BlsTarget, TritonClient
 from rbln_vllm_backend.unary_door import UnaryDoor
 from rbln_vllm_backend.watch import Watch
@@ -30,7 +29,7 @@ class TritonPythonModel:
 
     def _start(self, args: dict[str, str]) -> None:
         model_config = json.loads(args["model_config"])
-        _require_one_answer(model_config)
+        fixed_config.require(model_config, streams=False)
         options = unary_options.read(config.parameters_of(model_config))
         self._door = UnaryDoor(BlsTarget(options.target_model), options.max_inflight_requests)
         is_served = triton_readiness.question(args)
@@ -48,9 +47,3 @@ class TritonPythonModel:
         self._watch.stop()
         self._door.stop()
         self._log_lines.stop()
-
-
-def _require_one_answer(model_config: dict[str, Any]) -> None:
-    if model_config.get("model_transaction_policy", {}).get("decoupled"):
-        remedy = "Remove it; the decoupled model is the one that serving.target_model names"
-        raise ConfigError([Fault("model_transaction_policy", "the unary model can't be decoupled", remedy)])

@@ -166,6 +166,26 @@ class Names:
 
 
 @dataclass(frozen=True)
+class NamesOf:
+    """Some of the allowed names, separated by commas; none is a valid list."""
+
+    allowed: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"names separated by commas, of {', '.join(self.allowed)}"
+
+    def typed(self, value: object) -> tuple[str, ...]:
+        raise ValueError
+
+    def spelled(self, text: str) -> tuple[str, ...]:
+        names = Names().spelled(text)
+        if not set(names) <= set(self.allowed):
+            raise ValueError
+        return names
+
+
+@dataclass(frozen=True)
 class JsonObject:
     """A JSON object, or its text."""
 

@@ -23,4 +23,4 @@ def test_a_short_config_with_auto_complete_off_says_what_to_add(checkpoint: Path
     write_model(tmp_path / "models", "llm", small_engine(checkpoint))
     options = ["--disable-auto-complete-config", "--exit-on-error=false"]
     with running(tmp_path / "models", tmp_path / "log", options, ready_deadline_s=None) as server:
-        server.wait_for_log("model_transaction_policy: the model must be decoupled to stream. Add ", 30)
+        server.wait_for_log("decoupled = False: the model must be decoupled to stream. Set it to true; ", 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def test_the_report_says_what_the_engine_would_get(tmp_path: Path, capsys: pytes
         "  serving.metrics_interval_s = 2\n"
         "  serving.npu_groups = (not set)\n"
         "  serving.platform = auto\n"
+        "  serving.structured_outputs = json,regex,choice,grammar,json_object,structural_tag\n"
         "  serving.warmup = true\n"
         "environment\n"
         "  HF_TOKEN = (hidden)\n"
@@ -124,6 +126,31 @@ def test_the_unary_model_is_checked_by_its_own_rules(capsys: pytest.CaptureFixtu
     assert {tensor.name for tensor in message.input} == {tensor.name for tensor in INPUTS}
     assert [tensor.name for tensor in message.output] == [tensor.name for tensor in UNARY_OUTPUTS]
     assert not message.model_transaction_policy.decoupled
+
+
+def test_what_the_server_would_refuse_of_the_file_is_a_fault_of_the_check_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "max_batch_size: 8\nmodel_transaction_policy { decoupled: false }\n"
+    parameters = {"model": "org/name", "serving.cancel_poll_interval_s": "x"}
+    folder = folder_with(config_text("llm", parameters) + said, tmp_path)
+    assert cli.main(["check", folder]) == 1
+    refused = capsys.readouterr().err
+    assert "3 faults in config.pbtxt" in refused
+    assert "serving.cancel_poll_interval_s = 'x'" in refused
+    assert "max_batch_size = 8: the engine makes its batches itself" in refused
+    assert "model_transaction_policy.decoupled = False: the model must be decoupled to stream" in refused
+    assert cli.main(["check", "--full-config", folder]) == 1
+    assert "max_batch_size = 8" in capsys.readouterr().err
+
+
+def test_the_unary_models_file_is_held_to_its_own_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "llm_unary"
+    shutil.copytree(ROOT / "model_repository" / "llm_unary", folder)
+    with (folder / "config.pbtxt").open("a") as file:
+        file.write("model_transaction_policy { decoupled: true }\n")
+    assert cli.main(["check", str(folder)]) == 1
+    assert "model_transaction_policy.decoupled = True: the unary model can't be decoupled" in capsys.readouterr().err
 
 
 def test_the_committed_model_is_short_and_speculates_with_flat_keys() -> None:

@@ -193,6 +193,10 @@ def test_limits_are_named_in_the_refusal() -> None:
     assert refusal(None, granting(max_request_bytes=1024), text_input=[b"x" * 1000], input_ids=[1] * 4) == (
         "The request's inputs have 1032 bytes; serving.max_request_bytes allows 1024."
     )
+    named = {"structured_outputs": '{"grammar": "root ::= \\"a\\""}'}
+    assert refusal(named, granting(structured_outputs=("json", "regex")), text_input=[b"a"]) == (
+        "structured_outputs: grammar is off; serving.structured_outputs allows json, regex."
+    )
     assert read({"n": 20}, granting(max_n=20), text_input=[b"a"]).sequences == 20
 
 

@@ -125,13 +125,40 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
     [
         ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag."),
         ({"json_object": False}, "json_object must be true."),
-        ({"json": ""}, "json must be a JSON schema of at most 65536 characters."),
-        ({"regex": 5}, "regex must be a regular expression of at most 8192 characters."),
-        ({"regex": "a" * 8193}, "regex must be a regular expression of at most 8192 characters."),
+        ({"json": ""}, "json must be a JSON schema of at most 65536 characters, patterns in"),
+        ({"regex": 5}, "regex must be a regular expression of at most 8192 characters and at m"),
+        (
+            {"regex": "a" * 8193},
+            "regex must be a regular expression of at most 8192 characters and at m",
+        ),
         ({"choice": []}, CHOICES),
         ({"choice": ["x"] * 1025}, CHOICES),
         ({"choice": ["x" * 300] * 300}, CHOICES),
-        ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters."),
+        ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters and"),
+        ({"regex": "a?" * 129}, "at most 128 optional parts (?, *, {0,…}, empty alternatives)."),
+        (
+            {"json": {"items": [{"pattern": "a?" * 129}]}},
+            "json must be a JSON schema of at most 65536",
+        ),
+        (
+            {"json": '{"pattern": "' + "a?" * 129 + '"}'},
+            "json must be a JSON schema of at most 65536",
+        ),
+        ({"json": {"patternProperties": {"a?" * 129: True}}}, "json must be a JSON schema of at most 65536 characters"),
+        ({"json": {"items": [{"pattern": "a" * 5000}] * 2}}, "patterns in it of at most 8192 together and at most 128"),
+        ({"json": "{"}, "json must be a JSON schema"),
+        (
+            {"grammar": "root ::= " + "a? " * 129},
+            "grammar must be a grammar of at most 65536 characters and",
+        ),
+        (
+            {"structural_tag": {"format": {"grammar": "root ::= " + "a? " * 129}}},
+            "structural_tag must be a structural tag",
+        ),
+        (
+            {"structural_tag": {"format": {"type": "regex", "pattern": "a?" * 129}}},
+            "structural_tag must be",
+        ),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
         ({"whitespace_pattern": " "}, "whitespace_pattern can't be set by a request; vLLM heeds it no more."),
         (

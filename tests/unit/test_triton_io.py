@@ -297,15 +297,26 @@ def test_what_every_model_has_is_completed(pb: Any, io: Any, decoupled: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("decoupled", "rule"),
-    [(True, "the model must be decoupled to stream"), (False, "the unary model can't be decoupled")],
+    ("decoupled", "said"),
+    [
+        (
+            True,
+            "False: the model must be decoupled to stream. "
+            "Set it to true; `rbln-vllm-backend check --full-config` prints the whole file.",
+        ),
+        (
+            False,
+            "True: the unary model can't be decoupled. "
+            "Remove it; the decoupled model is the one that serving.target_model names.",
+        ),
+    ],
 )
-def test_a_file_that_says_otherwise_fails_the_load(pb: Any, io: Any, decoupled: bool, rule: str) -> None:
+def test_a_file_that_says_otherwise_fails_the_load(pb: Any, io: Any, decoupled: bool, said: str) -> None:
     with pytest.raises(pb.TritonModelException) as caught:
         io.complete(AutoCompleted(max_batch_size=8, model_transaction_policy={"decoupled": not decoupled}), decoupled)
     assert str(caught.value) == (
         "2 faults in config.pbtxt:\n"
         "  - max_batch_size = 8: the engine makes its batches itself, from requests that come one by one. "
         "Remove it, or set it to 0; the engine's own is max_num_seqs.\n"
-        f"  - model_transaction_policy.decoupled = {not decoupled}: {rule}. Remove it."
+        f"  - model_transaction_policy.decoupled = {said}"
     )

@@ -119,8 +119,8 @@ def test_a_cancel_names_the_call(pb: Any, target: Any) -> None:
     [
         (
             {"model_transaction_policy": {"decoupled": True}},
-            "1 fault in config.pbtxt:\n  - model_transaction_policy: the unary model can't be decoupled. "
-            "Remove it; the decoupled model is the one that serving.target_model names.",
+            "1 fault in config.pbtxt:\n  - model_transaction_policy.decoupled = True: the unary model can't be "
+            "decoupled. Remove it; the decoupled model is the one that serving.target_model names.",
         ),
         (
             {"parameters": {"model": {"string_value": "x"}}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rbln_vllm_backend.values import Choice, Integer, Names, Number, Rule, Switch, Text, read
+from rbln_vllm_backend.values import Choice, Integer, Names, NamesOf, Number, Rule, Switch, Text, read
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,12 @@ def test_anything_else_is_refused(rule: Rule, given: object) -> None:
 )
 def test_a_rule_says_what_it_wants(rule: Rule, words: str) -> None:
     assert rule.words == words
+
+
+def test_names_of_a_set_are_all_known() -> None:
+    rule = NamesOf(("json", "regex"))
+    assert rule.spelled(" regex, json ,") == ("regex", "json")
+    assert rule.spelled("") == ()
+    assert rule.words == "names separated by commas, of json, regex"
+    with pytest.raises(ValueError):
+        rule.spelled("json,grammer")
