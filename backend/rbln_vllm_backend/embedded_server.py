@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from rbln_vllm_backend import autogroup
 from rbln_vllm_backend.lost_stubs import LostStubs
 from rbln_vllm_backend.server_assembly import EmbeddedServerError, Server, find_server
 
@@ -138,6 +139,8 @@ class ServerProcess:
                 )
             except OSError as error:
                 raise EmbeddedServerError(f"{server.program} can't be run: {error.strerror}.") from error
+        if self._own_session:
+            autogroup.give_way(self._process.pid)
 
     def _command(self, server: Server) -> list[str]:
         given = " ".join(self._options)

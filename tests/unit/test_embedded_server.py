@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rbln_vllm_backend import embedded_server, server_assembly
+from rbln_vllm_backend import autogroup, embedded_server, server_assembly
 from rbln_vllm_backend.embedded_server import EmbeddedServerError, ServerProcess, find_server
 from waiting import until
 
@@ -427,6 +427,19 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path, on_path: Path)
     with pytest.raises(EmbeddedServerError) as caught:
         ServerProcess(tmp_path).start()
     assert str(caught.value) == f"{on_path} can't be run: No such file or directory."
+
+
+@pytest.mark.skipif(not autogroup.file_of(os.getpid()).exists(), reason="this kernel has no session groups")
+def test_only_a_session_of_the_servers_own_gives_way_to_others(tmp_path: Path, on_path: Path) -> None:
+    ours = autogroup.file_of(os.getpid()).read_text()
+    for own_session, nice in ((True, f"nice {autogroup.NICE}"), (False, ours.split(maxsplit=1)[1].strip())):
+        server = ServerProcess(tmp_path, own_session=own_session)
+        server.start()
+        try:
+            assert autogroup.file_of(server.pid or 0).read_text().split(maxsplit=1)[1].strip() == nice
+        finally:
+            server.kill()
+    assert autogroup.file_of(os.getpid()).read_text() == ours
 
 
 # The command: signals reach it in a process of its own
