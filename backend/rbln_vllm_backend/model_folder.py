@@ -94,14 +94,14 @@ class ModelFolder:
         """The complete config.pbtxt, for a server that runs with auto-complete off; raises ConfigError."""
         from google.protobuf import text_format
 
-        message = self.read()
-        if faults := _contradictions(message, streams=not self.is_unary()):
+        message, streams = self.read(), not self.is_unary()
+        if faults := _contradictions(message, streams):
             raise ConfigError(faults)
         message.name = message.name or self._folder.name
         message.backend = message.backend or "python"
-        message.model_transaction_policy.decoupled = not self.is_unary()
+        message.model_transaction_policy.decoupled = streams
         _complete(message, "input", wire.INPUTS, optional=True)
-        _complete(message, "output", wire.UNARY_OUTPUTS if self.is_unary() else wire.OUTPUTS, optional=False)
+        _complete(message, "output", wire.OUTPUTS if streams else wire.UNARY_OUTPUTS, optional=False)
         return str(text_format.MessageToString(message))
 
 

@@ -17,7 +17,7 @@ from rbln_vllm_backend.constraint_cost import is_affordable_grammar, is_affordab
 from rbln_vllm_backend.errors import shown
 from rbln_vllm_backend.values import Text
 
-# The engine compiles a constraint while other requests wait.
+# The engine compiles a constraint beside its steps; other constraints wait.
 _LONGEST = 65_536
 _LONGEST_REGEX = 8192
 _MOST_CHOICES = 1024
@@ -46,7 +46,7 @@ def _grammar(value: object) -> str:
 
 def _schema(value: object) -> object:
     """A JSON schema as an object, or as its text."""
-    _tag(value)
+    _document(value)
     return value
 
 
@@ -65,8 +65,8 @@ def _true(value: object) -> bool:
     return True
 
 
-def _tag(value: object) -> str:
-    """A structural tag is handed on as text; its JSON may be written plainly."""
+def _document(value: object) -> str:
+    """The text of a schema or of a structural tag, whose JSON may be written plainly."""
     text = _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
     inner = list(_inner_texts(value if isinstance(value, dict) else strict_json.decode(text)))
     if sum(len(constraint) for _, constraint in inner) > _LONGEST_REGEX:
@@ -98,7 +98,7 @@ CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
     "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters and {_OPTIONAL}"),
     "json_object": (_true, "true"),
-    "structural_tag": (_tag, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}"),
+    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}"),
 }
 # Keys that vLLM takes for one request too, and then passes over.
 _ENGINES_ALONE = {
