@@ -58,7 +58,7 @@ class ModelFolder:
     def check_unary(self) -> UnaryOptions:
         """The unary model's options; raises ConfigError with every fault."""
         message = self.read()
-        faults = _contradictions(message, streams=False)
+        faults = self._contradictions(message, streams=False)
         try:
             options = unary_options.read({key: value.string_value for key, value in message.parameters.items()})
         except ConfigError as error:
@@ -82,7 +82,7 @@ class ModelFolder:
             settings, faults = config.read(parameters, self._folder, _instance_groups(message)), []
         except ConfigError as error:
             settings, faults = None, list(error.faults)
-        faults += _contradictions(message, streams=True)
+        faults += self._contradictions(message, streams=True)
         if has_vllm():
             faults += _parser_faults(parameters)
             faults += _template_faults(settings)
@@ -91,12 +91,15 @@ class ModelFolder:
         return settings
 
     def full_config(self) -> str:
-        """The complete config.pbtxt, for a server that runs with auto-complete off; raises ConfigError."""
+        """The complete config.pbtxt, for a server that runs with auto-complete off.
+
+        Raises:
+            ConfigError: with every fault that ``check`` or ``check_unary`` would find.
+        """
         from google.protobuf import text_format
 
         message, streams = self.read(), not self.is_unary()
-        if faults := _contradictions(message, streams):
-            raise ConfigError(faults)
+        _ = self.check() if streams else self.check_unary()
         message.name = message.name or self._folder.name
         message.backend = message.backend or "python"
         message.model_transaction_policy.decoupled = streams
@@ -104,10 +107,18 @@ class ModelFolder:
         _complete(message, "output", wire.OUTPUTS if streams else wire.UNARY_OUTPUTS, optional=False)
         return str(text_format.MessageToString(message))
 
-
-def _contradictions(message: Any, streams: bool) -> list[Fault]:
-    policy = message.model_transaction_policy.decoupled if message.HasField("model_transaction_policy") else None
-    return fixed_config.contradictions(message.max_batch_size, policy, streams)
+    def _contradictions(self, message: Any, streams: bool) -> list[Fault]:
+        """What the server or the load would refuse besides parameters."""
+        policy = message.model_transaction_policy.decoupled if message.HasField("model_transaction_policy") else None
+        faults = fixed_config.contradictions(message.max_batch_size, policy, streams)
+        if message.backend not in ("", "python"):
+            faults.append(
+                Fault("backend", "the model is one of Triton's Python backend", 'Set it to "python"', message.backend)
+            )
+        if self._programs() and message.name not in ("", self._folder.name):
+            rule = f"Triton wants the name of the folder, which is {self._folder.name}"
+            faults.append(Fault("name", rule, "Remove it, or correct it", message.name))
+        return faults
 
 
 def _instance_groups(message: Any) -> list[Any]:

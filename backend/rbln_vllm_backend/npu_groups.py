@@ -128,9 +128,14 @@ def clashes(groups: Groups | None, environment: Mapping[str, str]) -> list[Fault
 
 
 def variables(groups: Groups | None, instance_name: str) -> dict[str, str]:
-    """The environment of one instance; its number is the last one in ``model_instance_name``, such as ``llm_0_1``."""
+    """The environment of one instance; its number is the last one in ``model_instance_name``, such as ``llm_0_1``.
+
+    Triton numbers the instances of a group of several only: the name of a single one is that of its ``instance_group``.
+    """
     if groups is None:
         return {}
+    if len(groups) == 1:
+        return {VARIABLE: _text(groups)}
     number = _LAST_NUMBER.search(instance_name)
     return {VARIABLE: _text((groups[int(number.group()) if number else 0],))}
 

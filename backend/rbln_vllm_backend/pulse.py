@@ -26,6 +26,8 @@ class Pulse:
             return False
         if now_s - self._asked_s < self._stall_s / 10:
             return False
+        if now_s - self._asked_s > self._stall_s / 2:
+            self._since_s = now_s  # nobody looked: it was this process that stood still
         self._asked_s = now_s
         seen = self._progress()
         if seen is None or seen != self._seen:

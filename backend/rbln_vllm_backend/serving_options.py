@@ -12,7 +12,7 @@ from rbln_vllm_backend import paths, prompts, values
 from rbln_vllm_backend.errors import Fault
 from rbln_vllm_backend.npu_groups import GroupsRule
 from rbln_vllm_backend.structured_outputs import CONSTRAINTS
-from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, NamesOf, Number, Rule, Switch, Text
+from rbln_vllm_backend.values import Choice, Integer, JsonObject, Names, NamesOf, Number, Rule, Switch, Text, ZeroOr
 
 PREFIX = "serving."
 
@@ -63,10 +63,12 @@ class ServingOptions:
         {}, JsonObject(), "what the chat template is told; a request's chat_template_kwargs go over it"
     )
     cancel_poll_interval_s: float = option(
-        0.1, Number(above=0, maximum=60), "how often cancelled requests are looked for"
+        0.1, Number(minimum=0.001, maximum=60), "how often cancelled requests are looked for"
     )
     metrics_interval_s: float = option(
-        2.0, Number(minimum=0, maximum=3600), "how often the engine's metrics are copied to the server's; 0: never"
+        2.0,
+        ZeroOr(Number(minimum=0.1, maximum=3600)),
+        "how often the engine's metrics are copied to the server's; 0: never",
     )
     allow_cancel_by_id: bool = option(
         False, Switch(), "any client may cancel a request of this instance by its Triton request id"
@@ -76,7 +78,7 @@ class ServingOptions:
     )
     engine_stall_s: float = option(
         300.0,
-        Number(minimum=0),
+        ZeroOr(Number(minimum=5)),
         "an engine that makes no step for so long, while requests run, counts as dead; 0: it never does",
     )
     drain_timeout_s: float = option(

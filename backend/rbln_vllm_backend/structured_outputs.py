@@ -5,7 +5,7 @@ Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,10 @@ from rbln_vllm_backend.values import Text
 _LONGEST = 65_536
 _LONGEST_REGEX = 8192
 _MOST_CHOICES = 1024
+# llguidance, to which vLLM turns for what xgrammar can't do, writes an array out: a maxItems of 10^9 takes all memory.
+_MOST_ITEMS = 10_000
+_MOST_WAYS = 1024
+_COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
 
 
 def _text(value: object, longest: int = _LONGEST) -> str:
@@ -44,12 +48,6 @@ def _grammar(value: object) -> str:
     return text
 
 
-def _schema(value: object) -> object:
-    """A JSON schema as an object, or as its text."""
-    _document(value)
-    return value
-
-
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_CHOICES:
         raise ValueError
@@ -68,37 +66,57 @@ def _true(value: object) -> bool:
 def _document(value: object) -> str:
     """The text of a schema or of a structural tag, whose JSON may be written plainly."""
     text = _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
-    inner = list(_inner_texts(value if isinstance(value, dict) else strict_json.decode(text)))
-    if sum(len(constraint) for _, constraint in inner) > _LONGEST_REGEX:
+    entries = list(_entries(value if isinstance(value, dict) else strict_json.decode(text)))
+    constraints = [(_COSTS[key], inner) for key, inner in entries if key in _COSTS and isinstance(inner, str)]
+    for key, inner in entries:
+        if key == "patternProperties" and isinstance(inner, dict):
+            constraints += [(is_affordable_regex, pattern) for pattern in inner]
+    if sum(len(constraint) for _, constraint in constraints) > _LONGEST_REGEX:
         raise ValueError
-    if not all(is_affordable(constraint) for is_affordable, constraint in inner):
+    if not all(is_affordable(constraint) for is_affordable, constraint in constraints):
+        raise ValueError
+    counts = (inner for key, inner in entries if key in _COUNTS and isinstance(inner, (int, float)))
+    if sum(min(max(count, 0), _MOST_ITEMS + 1) for count in counts) > _MOST_ITEMS:
+        raise ValueError
+    if not _has_few_ways(inner for key, inner in entries if key == "allOf" and isinstance(inner, list)):
         raise ValueError
     return text
 
 
-def _inner_texts(document: object) -> Iterator[tuple[Callable[[str], bool], str]]:
-    """The regular expressions and grammars in a schema or tag, each with the bound that holds for it."""
+def _entries(document: object) -> Iterator[tuple[str, object]]:
+    """Every key with its value, at any depth."""
     if isinstance(document, list):
         for item in document:
-            yield from _inner_texts(item)
+            yield from _entries(item)
     elif isinstance(document, dict):
         for key, inner in document.items():
-            if key in _COSTS and isinstance(inner, str):
-                yield _COSTS[key], inner
-            elif key == "patternProperties" and isinstance(inner, dict):
-                yield from ((is_affordable_regex, pattern) for pattern in inner)
-            yield from _inner_texts(inner)
+            yield key, inner
+            yield from _entries(inner)
+
+
+def _has_few_ways(conjunctions: Iterable[list[object]]) -> bool:
+    """llguidance follows each reference in each ``allOf`` by itself: those in a chain multiply."""
+    ways = 1
+    for conjunction in conjunctions:
+        ways *= len(conjunction) or 1
+        if ways > _MOST_WAYS:
+            return False
+    return True
 
 
 _COSTS = {"pattern": is_affordable_regex, "grammar": is_affordable_grammar}
 _PATTERNS = f"patterns in it of at most {_LONGEST_REGEX} together and {_OPTIONAL} each"
+_SIZES = (
+    f"numbers of items and properties of at most {_MOST_ITEMS} together, "
+    f"the lengths of allOf at most {_MOST_WAYS} multiplied"
+)
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
-    "json": (_schema, f"a JSON schema of at most {_LONGEST} characters, {_PATTERNS}"),
+    "json": (_document, f"a JSON schema of at most {_LONGEST} characters, {_PATTERNS}, {_SIZES}"),
     "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters and {_OPTIONAL}"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
     "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters and {_OPTIONAL}"),
     "json_object": (_true, "true"),
-    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}"),
+    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}, {_SIZES}"),
 }
 # Keys that vLLM takes for one request too, and then passes over.
 _ENGINES_ALONE = {

@@ -20,7 +20,7 @@ class UnaryOptions:
         1024, Integer(minimum=1, maximum=32768), "requests accepted at once, a thread for each"
     )
     cancel_poll_interval_s: float = option(
-        0.1, Number(above=0, maximum=60), "how often cancelled requests are looked for"
+        0.1, Number(minimum=0.001, maximum=60), "how often cancelled requests are looked for"
     )
     drain_timeout_s: float = option(
         20.0, Number(minimum=0), "how long open requests may go on after an unload or a shutdown began"

@@ -97,6 +97,24 @@ class Number:
 
 
 @dataclass(frozen=True)
+class ZeroOr:
+    """0, which turns something off, or what the rule says."""
+
+    rule: Number
+
+    @property
+    def words(self) -> str:
+        return f"0 or {self.rule.words}"
+
+    def typed(self, value: object) -> float:
+        return 0.0 if value == 0 and type(value) in (int, float) else self.rule.typed(value)
+
+    def spelled(self, text: str) -> float:
+        number = Number().spelled(text)
+        return 0.0 if number == 0 else self.rule.spelled(text)
+
+
+@dataclass(frozen=True)
 class Switch:
     """True or false; as text also 1/0, yes/no, on/off in any case."""
 

@@ -108,7 +108,7 @@ class VllmEngine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Step, None]:
         """See ``engine.Engine.generate``."""
         from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMNotFoundError
-        from vllm.v1.engine.exceptions import EngineDeadError
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         speculates = self._config.speculation is not None
         try:
@@ -121,6 +121,10 @@ class VllmEngine:
                     yield vllm_outputs.step(output, speculates)
         except EngineDeadError:
             raise EngineDown("The engine has died.") from None
+        except EngineGenerateError:
+            # What vLLM couldn't send to the engine's process stays registered with it, and counts as running.
+            await self._llm.abort(generation.request_id)
+            raise
         except VLLMNotFoundError as error:
             raise NotFound(str(error)) from error
         except VLLMClientError as error:

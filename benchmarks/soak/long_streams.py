@@ -31,6 +31,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=1_000_000)
     tokens = parser.parse_args().tokens
+    if tokens < 4 * STEP_TOKENS:
+        parser.error(f"--tokens: at least {4 * STEP_TOKENS}, to have a second half")
     with ticking_server() as server:
         ours = measured(server, tokens)
     with plain_server() as server:

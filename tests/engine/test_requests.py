@@ -255,9 +255,28 @@ TAG = {
     "type": "structural_tag",
     "format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</a>"},
 }
+
+
+def test_a_request_that_cannot_be_sent_to_the_engine_leaves_nothing(
+    engine: EngineOnALoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.engine.exceptions import EngineGenerateError
+
+    async def unsendable(request: object) -> None:
+        raise OverflowError("Integer value out of range")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.engine._llm.engine_core, "add_request_async", unsendable)
+        with pytest.raises(EngineGenerateError):
+            engine.ask(PROMPT, max_tokens=4)
+    assert not engine.engine._llm.output_processor.has_unfinished_requests()  # R2
+    assert len(token_ids(engine.ask(PROMPT, max_tokens=3, ignore_eos=True))) == 3
+
+
 CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "json": ({"json": SCHEMA}, '"left"|"right"'),
     "json text": ({"json": json.dumps(SCHEMA)}, '"left"|"right"'),
+    "large number": ({"json": json.dumps({"const": 10**20})}, "100000000000000000000"),
     "regex": ({"regex": "[ab]{3}c"}, "[ab]{3}c"),
     "choice": ({"choice": ["left", "right"]}, "left|right"),
     "grammar": ({"grammar": 'root ::= "x" [0-9] "y"'}, "x[0-9]y"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rbln_vllm_backend.constraint_cost import is_affordable_grammar, is_affordable_regex
@@ -54,6 +56,8 @@ def test_an_ordinary_expression_passes(pattern: str) -> None:
         "((a?){1000})" * 30,
         "((a?){1,1000})" * 15,
         "((a*){1000,})" * 30,
+        "(((a?){100}){100}){20}",
+        "[?*]" * 65,
     ],
 )
 def test_an_expression_that_would_hold_the_engine_up_is_turned_away(pattern: str) -> None:
@@ -75,7 +79,24 @@ def test_an_ordinary_grammar_passes(grammar: str) -> None:
         "start: " + '["a"] ' * 129,
         "start: " + '"a"? ' * 129,
         "root ::= " + '("a"?){1,1000} ' * 30,
+        'root ::= ["] ' + "a? " * 500 + '["]\na ::= "x"',
+        'root ::= "a" # "\n' + 'b ::= "a"? ' * 129,
+        "start: " + '["x"] ' * 500 + "// ::=",
+        'start: ("a"?)~2049',
+        'start: ("a"?)~1..2049',
+        "start: '\"' " + "A? " * 500 + '"x"',
     ],
 )
 def test_a_grammar_that_would_hold_the_engine_up_is_turned_away(grammar: str) -> None:
     assert not is_affordable_grammar(grammar)
+
+
+@pytest.mark.parametrize(
+    "text", ["::=" + "[" * 65_000, "::=" + '\\"' * 32_000, "(" * 65_000, "~" * 65_000, "#/" * 32_000]
+)
+def test_the_look_costs_no_more_than_the_text_is_long(text: str) -> None:
+    """It holds the interpreter's lock, for which every stream waits; before, the first took minutes."""
+    begin = time.process_time()
+    is_affordable_grammar(text)
+    is_affordable_regex(text[:8192])
+    assert time.process_time() - begin < 1

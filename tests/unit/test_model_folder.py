@@ -144,6 +144,28 @@ def test_what_the_server_would_refuse_of_the_file_is_a_fault_of_the_check_too(
     assert "max_batch_size = 8" in capsys.readouterr().err
 
 
+def test_what_triton_would_refuse_of_the_folder_is_a_fault_of_the_check_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(ROOT / "model_repository" / "llm", folder)
+    text = config_text("llm", {"model": "org/name"})
+    (folder / "config.pbtxt").write_text(text.replace('backend: "python"', 'backend: "vllm"'))
+    for option in ([], ["--full-config"]):
+        assert cli.main(["check", *option, str(folder)]) == 1
+        refused = capsys.readouterr().err
+        assert "backend = 'vllm': the model is one of Triton's Python backend. Set it to \"python\"." in refused
+        assert "name = 'llm': Triton wants the name of the folder, which is mine. Remove it, or correct it." in refused
+
+
+def test_no_full_config_is_printed_of_a_file_with_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_with(config_text("llm", {"model": "org/name", "serving.no_such": "1"}), tmp_path)
+    assert cli.main(["check", "--full-config", folder]) == 1
+    said = capsys.readouterr()
+    assert "serving.no_such" in said.err
+    assert not said.out
+
+
 def test_the_unary_models_file_is_held_to_its_own_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "llm_unary"
     shutil.copytree(ROOT / "model_repository" / "llm_unary", folder)

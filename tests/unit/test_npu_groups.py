@@ -32,6 +32,7 @@ def test_each_instance_gets_the_group_of_its_number() -> None:
         {"RBLN_VISIBLE_DEVICES": "2,3"},
     ]
     assert npu_groups.variables(None, "llm_0_1") == {}
+    assert npu_groups.variables(((2, 3),), "rebel7") == {npu_groups.VARIABLE: "2,3"}
 
 
 @pytest.mark.parametrize("text", ["", "0,1;", "0,1;1,2", "a", "-1", "0 1", "0;0"])

@@ -43,7 +43,7 @@ def test_strings_that_spell_a_value_are_read_as_nvidias_backend_does() -> None:
         "temperature": 0.1,
         "max_tokens": 5,
         "ignore_eos": True,
-        "structured_outputs": {"json": {}},
+        "structured_outputs": {"json": "{}"},
     }
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"choice": ["x"] * 1025}, CHOICES),
         ({"choice": ["x" * 300] * 300}, CHOICES),
         ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters and"),
-        ({"regex": "a?" * 129}, "at most 128 optional parts (?, *, {0,…}, empty alternatives)."),
+        ({"regex": "a?" * 129}, "at most 128 optional parts (?, *, {n,m}, empty alternatives), 2048 when"),
         (
             {"json": {"items": [{"pattern": "a?" * 129}]}},
             "json must be a JSON schema of at most 65536",
@@ -147,6 +147,10 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"json": {"patternProperties": {"a?" * 129: True}}}, "json must be a JSON schema of at most 65536 characters"),
         ({"json": {"items": [{"pattern": "a" * 5000}] * 2}}, "patterns in it of at most 8192 together and at most 128"),
         ({"json": "{"}, "json must be a JSON schema"),
+        ({"json": {"type": "array", "maxItems": 10_001}}, "numbers of items and properties of at most 10000 together"),
+        ({"json": {"items": [{"minItems": -(10**400)}, {"maxItems": 1e9}]}}, "numbers of items and properties of at"),
+        ({"structural_tag": {"schema": {"minItems": 10**400}}}, "numbers of items and properties of at most 10000"),
+        ({"json": {"$defs": {f"d{n}": {"allOf": [{}, {}]} for n in range(11)}}}, "allOf at most 1024 multiplied."),
         (
             {"grammar": "root ::= " + "a? " * 129},
             "grammar must be a grammar of at most 65536 characters and",

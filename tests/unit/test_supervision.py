@@ -170,8 +170,15 @@ class Progress:
 
 def test_an_engine_has_stopped_when_it_made_no_step_while_requests_ran() -> None:
     pulse = Pulse(Progress(), stall_s=100)
-    assert [pulse.has_stopped(now, running=True) for now in (1000, 1011, 1095)] == [False, False, False]
-    assert pulse.has_stopped(1106, running=True)
+    pulse.has_stopped(989, running=False)
+    assert not any(pulse.has_stopped(now, running=True) for now in range(1000, 1100, 11))
+    assert pulse.has_stopped(1110, running=True)
+
+
+def test_a_process_that_stood_still_itself_takes_no_engine_for_stalled() -> None:
+    pulse = Pulse(Progress(), stall_s=100)
+    pulse.has_stopped(1000, running=False)
+    assert not any(pulse.has_stopped(now, running=True) for now in (1011, 1022, 1200, 1211))
 
 
 def test_an_engine_without_requests_may_rest() -> None:
