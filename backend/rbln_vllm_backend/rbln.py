@@ -17,6 +17,7 @@ from rbln_vllm_backend.speculation import DOCUMENTED, PREFIX, Speculation
 from rbln_vllm_backend.values import Switch
 
 _OPTIMUM = ("transformers", "optimum")
+_IMPLEMENTATIONS = ("auto", "vllm", *_OPTIMUM)
 _ATOM = "RBLN-CA"
 _REBEL = "RBLN-CR"
 _PER_RANK = "rbln_num_devices_per_local_rank"
@@ -40,6 +41,7 @@ def rule(flags: Mapping[str, str], speculation: Speculation | None, npu: str | N
     """RBLN's rules for these engine flags and this speculation; ``npu`` is the device's name, where it is known."""
     ruling = Ruling()
     ruling.faults += npu_faults(npu, flags, speculation)
+    ruling.faults += _unknown_implementation(flags)
     if speculation is not None and not ruling.faults:
         _method(speculation, ruling)
         _model_implementation(flags, ruling)
@@ -80,6 +82,14 @@ def _method(speculation: Speculation, ruling: Ruling) -> None:
     listed = ", ".join(DOCUMENTED)
     rule = "vllm-rbln 0.12 has no proposer for this method, and would say so only after loading the weights"
     ruling.faults.append(Fault(_METHOD, rule, f"Set it to one of {listed}", name))
+
+
+def _unknown_implementation(flags: Mapping[str, str]) -> list[Fault]:
+    given = flags.get("model_impl", "auto")
+    if given in _IMPLEMENTATIONS:
+        return []
+    rule = "vllm-rbln 0.12 has no such model implementation"
+    return [Fault("model_impl", rule, f"Set it to one of {', '.join(_IMPLEMENTATIONS)}", given)]
 
 
 def _implementation(flags: Mapping[str, str]) -> str | None:

@@ -236,3 +236,15 @@ def test_an_implementation_that_vllm_would_pass_over_is_refused(given: str, tmp_
         f"model_impl = {given!r}: vLLM has no such model implementation, and would take another without a word. "
         "Set it to one of auto, vllm, transformers, terratorch."
     ]
+
+
+def test_a_variable_without_its_prefix_is_a_fault_and_other_capitals_are_said_to_be_tritons(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.read({"model": "org/name", "VLLM_CACHE_ROOT": "/cache"}, tmp_path)
+    assert str(caught.value).endswith(
+        "VLLM_CACHE_ROOT = '/cache': the name of an environment variable, and as a parameter it would have no effect. "
+        "Write env.VLLM_CACHE_ROOT."
+    )
+    settings = config.read({"model": "org/name", "MAX_MODEL_LEN": "9", "EXECUTION_ENV_PATH": "/opt/env"}, tmp_path)
+    (note,) = settings.notes
+    assert note.startswith("MAX_MODEL_LEN is in capitals and so left to Triton")

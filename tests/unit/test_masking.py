@@ -13,7 +13,18 @@ from rbln_vllm_backend.masking import masked
 
 @pytest.mark.parametrize(
     "name",
-    ["env.HF_TOKEN", "hf_token", "API_KEY", "env.OPENAI_APIKEY", "DB_PASSWORD", "AWS_CREDENTIALS", "env.S3-SECRET"],
+    [
+        "env.HF_TOKEN",
+        "hf_token",
+        "API_KEY",
+        "env.OPENAI_APIKEY",
+        "DB_PASSWORD",
+        "AWS_CREDENTIALS",
+        "env.S3-SECRET",
+        "env.GIT_PAT",
+        "env.DB_PASS",
+        "env.OTEL_EXPORTER_OTLP_HEADERS",
+    ],
 )
 def test_a_secret_is_hidden(name: str) -> None:
     assert masked(name, "hush") == "(hidden)"
@@ -21,7 +32,15 @@ def test_a_secret_is_hidden(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["tokenizer", "serving.max_tokens_cap", "speculative_config.num_speculative_tokens", "env.KEYBOARD", "model"],
+    [
+        "tokenizer",
+        "serving.max_tokens_cap",
+        "speculative_config.num_speculative_tokens",
+        "env.KEYBOARD",
+        "model",
+        "speculative_config.suffix_decoding_min_token_prob",
+        "enable_pass",
+    ],
 )
 def test_other_values_are_shown(name: str) -> None:
     assert masked(name, "shown") == "shown"

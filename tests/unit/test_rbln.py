@@ -169,3 +169,13 @@ def test_the_npus_sampler_takes_shorter_drafts(sampler: dict[str, str]) -> None:
 )
 def test_without_the_npus_sampler_vllms_own_limit_holds(sampler: dict[str, str]) -> None:
     assert read(**sampler, **{"speculative_config.num_speculative_tokens": "128"}).speculation is not None
+
+
+@pytest.mark.parametrize("implementation", ["vlm", "VLLM", "terratorch"])
+def test_an_implementation_that_the_plugin_does_not_have_is_refused(implementation: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(model_impl=implementation)
+    assert (
+        f"model_impl = {implementation!r}: vllm-rbln 0.12 has no such model implementation. "
+        "Set it to one of auto, vllm, transformers, optimum."
+    ) in str(caught.value)

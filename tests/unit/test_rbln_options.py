@@ -37,6 +37,7 @@ def test_a_good_value_passes(key: str, text: str) -> None:
         ("rbln_num_devices_per_local_rank", "0", "an integer of at least 1"),
         ("rbln_use_w8a8", "maybe", "true or false"),
         ("rbln_decode_batch_bucket_strategy", "exp", "one of exponential, linear, manual"),
+        ("rbln_decode_batch_bucket_min", "0", "an integer of at least 1"),
         ("rbln_decode_batch_bucket_manual_buckets", "[1, 0]", "a JSON list of integers of at least 1, such as [1, 4]"),
         ("rbln_decode_batch_bucket_manual_buckets", "[1,", "a JSON list of integers of at least 1, such as [1, 4]"),
         ("rbln_optimum_overrides", "[]", "a JSON object"),

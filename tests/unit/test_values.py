@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rbln_vllm_backend.values import Choice, Integer, Names, NamesOf, Number, Rule, Switch, Text, read
+from rbln_vllm_backend.values import Choice, Integer, Names, NamesOf, Number, Rule, Switch, Text, ZeroOr, read
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,9 @@ from rbln_vllm_backend.values import Choice, Integer, Names, NamesOf, Number, Ru
         (Number(), 1, 1.0),
         (Number(), "1e-3", 0.001),
         (Number(minimum=0), "0", 0.0),
+        (ZeroOr(Number(minimum=5)), "0", 0.0),
+        (ZeroOr(Number(minimum=5)), "-0.0", 0.0),
+        (ZeroOr(Number(minimum=5)), "5", 5.0),
         (Switch(), True, True),
         (Switch(), "True", True),
         (Switch(), "yes", True),
@@ -64,6 +67,9 @@ def test_a_documented_spelling_is_read(rule: Rule, given: object, value: object)
         (Text(), 5),
         (Text(), "\ud800"),
         (Choice(("a", "b")), "A"),
+        (ZeroOr(Number(minimum=5)), "4.9"),
+        (ZeroOr(Number(minimum=5)), False),
+        (ZeroOr(Number(minimum=5)), "never"),
     ],
 )
 def test_anything_else_is_refused(rule: Rule, given: object) -> None:
@@ -78,6 +84,7 @@ def test_anything_else_is_refused(rule: Rule, given: object) -> None:
         (Integer(minimum=1), "an integer of at least 1"),
         (Integer(minimum=1, maximum=16), "an integer from 1 to 16"),
         (Number(above=0, maximum=1), "a number above 0 and at most 1"),
+        (ZeroOr(Number(minimum=5)), "0 or a number of at least 5"),
         (Choice(("a", "b")), "one of a, b"),
     ],
 )
