@@ -67,7 +67,7 @@ class PromptRenderer:
     async def _illustrated(self, prompt: Illustrated) -> Any:
         if not self._takes_images:
             raise Unsupported("image: this checkpoint takes text only.")
-        pictures = [await asyncio.to_thread(_picture, index, data) for index, data in enumerate(prompt.images)]
+        pictures = await asyncio.to_thread(_pictures, prompt.images)
         return await self._text({"prompt": prompt.text, "multi_modal_data": {"image": pictures}})
 
     async def _token_ids(self, ids: Sequence[int], num_new_tokens: int) -> Any:
@@ -116,16 +116,25 @@ class PromptRenderer:
             raise InvalidRequest(f"{name}: the prompt has {length} tokens; serving.max_prompt_tokens allows {most}.")
 
 
-def _picture(index: int, data: bytes) -> Any:
+def _pictures(images: Sequence[bytes]) -> list[Any]:
+    pictures: list[Any] = []
+    remaining = _MOST_PIXELS
+    for index, data in enumerate(images):
+        pictures.append(_picture(f"image[{index}]", data, remaining))
+        remaining -= pictures[-1].width * pictures[-1].height
+    return pictures
+
+
+def _picture(name: str, data: bytes, most_pixels: int) -> Any:
     """The image, decoded; of one that is small as a file and huge as a picture only the size is read."""
     from PIL import Image
 
-    name = f"image[{index}]"
     try:
         with Image.open(io.BytesIO(data)) as image:
             width, height = image.size
-            if width * height > _MOST_PIXELS:
-                raise InvalidRequest(f"{name}: {width} x {height} pixels are more than {_MOST_PIXELS}.")
+            if width * height > most_pixels:
+                rule = f"a request's images may have {_MOST_PIXELS} pixels together"
+                raise InvalidRequest(f"{name}: {width} x {height} pixels; {rule}.")
             return image.convert("RGB")
     except InvalidRequest:
         raise

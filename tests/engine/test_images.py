@@ -53,7 +53,7 @@ def test_images_reach_the_renderer_as_rgb_pictures() -> None:
     [
         (b"no image", "image[0]: not an image that can be read ("),
         (png(3, 2)[:40], "image[0]: not an image that can be read ("),
-        (png(10_000, 7_000, "1"), "image[0]: 10000 x 7000 pixels are more than 64000000."),
+        (png(10_000, 7_000, "1"), "image[0]: 10000 x 7000 pixels; a request's images may have 64000000 pix"),
     ],
 )
 def test_what_is_no_picture_is_refused(data: bytes, words: str) -> None:
@@ -61,6 +61,14 @@ def test_what_is_no_picture_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         asyncio.run(made.render(Illustrated("<image>", [data])))
     assert str(caught.value).startswith(words)
+
+
+def test_pictures_are_counted_together() -> None:
+    made, _ = renderer(multimodal=True)
+    small_as_files = [png(4_000, 4_000, "1")] * 5
+    with pytest.raises(InvalidRequest) as caught:
+        asyncio.run(made.render(Illustrated("<image>", small_as_files)))
+    assert str(caught.value) == "image[4]: 4000 x 4000 pixels; a request's images may have 64000000 pixels together."
 
 
 def test_a_checkpoint_of_text_takes_no_images() -> None:
