@@ -1,8 +1,8 @@
 """L8: a million streamed tokens, a response each; the memory of stub and server beside that after 50,000.
 
-tritonserver's own memory grows with its first streams and connections whatever model it serves, by more in one run than
-in another. So it is held to two other things: it is no larger in the end than under the same load on a model that has
-nothing of this backend, and it doesn't grow in the second half.
+The stub may grow by 2 %. tritonserver's own memory grows by some MiB whatever model it serves, in steps, sooner in one
+run than in another. So it is held to what it has in the end after the same load on a model that has nothing of this
+backend: 5 % more are 3 bytes for a token.
 python benchmarks/soak/long_streams.py [--tokens 1000000]
 """
 
@@ -22,29 +22,30 @@ from soaking import Connection, RunningServer, memory_mib, running, ticking_serv
 STREAMS = 16
 PER_STREAM = 1000
 STEP_TOKENS = 50_000
-GROWTH = 1.02
+STUB_GROWTH = 1.02
+BESIDE_PLAIN = 1.05
 PLAIN_MODEL = Path(__file__).parent / "plain_model"
 
 
 def main() -> int:
-    """Exit status 0 if at most 2 %: the stub's growth, the server's in the second half and beside a plain model."""
+    """Exit status 0 if the stub's growth, and the server's memory beside a plain model, are within their limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=1_000_000)
     tokens = parser.parse_args().tokens
-    if tokens < 4 * STEP_TOKENS:
-        parser.error(f"--tokens: at least {4 * STEP_TOKENS}, to have a second half")
+    if tokens < 2 * STEP_TOKENS:
+        parser.error(f"--tokens: at least {2 * STEP_TOKENS}")
     with ticking_server() as server:
         ours = measured(server, tokens)
     with plain_server() as server:
         plain = measured(server, tokens)
-    since_first, since_half = (
-        {name: round(ours[-1][name] / ours[step][name], 4) for name in ours[0]} for step in (0, len(ours) // 2 - 1)
+    growth, growth_of_plain = (
+        {name: round(memory[-1][name] / first, 4) for name, first in memory[0].items()} for memory in (ours, plain)
     )
     beside_plain = round(ours[-1]["server"] / plain[-1]["server"], 4)
     return verdict(
-        max(since_first["stub"], since_half["server"], beside_plain) <= GROWTH,
-        f"memory after {tokens} tokens x {since_first} since {STEP_TOKENS}, x {since_half} since the half; "
-        f"the server x {beside_plain} beside a model without this backend",
+        growth["stub"] <= STUB_GROWTH and beside_plain <= BESIDE_PLAIN,
+        f"memory after {tokens} tokens x {growth} since {STEP_TOKENS}; of a model without this backend x "
+        f"{growth_of_plain}; the server x {beside_plain} beside that",
     )
 
 
