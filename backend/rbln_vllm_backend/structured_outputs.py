@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from rbln_vllm_backend import strict_json
-from rbln_vllm_backend.constraint_cost import WORDS as _OPTIONAL
-from rbln_vllm_backend.constraint_cost import is_affordable_grammar, is_affordable_regex
 from rbln_vllm_backend.errors import shown
 from rbln_vllm_backend.values import Text
 
@@ -21,9 +20,11 @@ from rbln_vllm_backend.values import Text
 _LONGEST = 65_536
 _LONGEST_REGEX = 8192
 _MOST_CHOICES = 1024
-# llguidance, to which vLLM turns for what xgrammar can't do, writes an array out: a maxItems of 10^9 takes all memory.
+# What llguidance itself doesn't bound: it writes an array out, so that a maxItems of 10^9 takes all memory; it follows
+# each reference in each allOf by itself, so that those in a chain multiply; multipleOf is as many states as it says.
 _MOST_ITEMS = 10_000
 _MOST_WAYS = 1024
+_LARGEST_MULTIPLE = 10_000
 _COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
 
 
@@ -35,17 +36,7 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 
 
 def _regex(value: object) -> str:
-    text = _text(value, _LONGEST_REGEX)
-    if not is_affordable_regex(text):
-        raise ValueError
-    return text
-
-
-def _grammar(value: object) -> str:
-    text = _text(value)
-    if not is_affordable_grammar(text):
-        raise ValueError
-    return text
+    return _text(value, _LONGEST_REGEX)
 
 
 def _texts(value: object) -> list[str]:
@@ -67,16 +58,10 @@ def _document(value: object) -> str:
     """The text of a schema or of a structural tag, whose JSON may be written plainly."""
     text = _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
     entries = list(_entries(value if isinstance(value, dict) else strict_json.decode(text)))
-    constraints = [(_COSTS[key], inner) for key, inner in entries if key in _COSTS and isinstance(inner, str)]
-    for key, inner in entries:
-        if key == "patternProperties" and isinstance(inner, dict):
-            constraints += [(is_affordable_regex, pattern) for pattern in inner]
-    if sum(len(constraint) for _, constraint in constraints) > _LONGEST_REGEX:
+    numbers = [(key, inner) for key, inner in entries if isinstance(inner, (int, float))]
+    if sum(min(max(number, 0), _MOST_ITEMS + 1) for key, number in numbers if key in _COUNTS) > _MOST_ITEMS:
         raise ValueError
-    if not all(is_affordable(constraint) for is_affordable, constraint in constraints):
-        raise ValueError
-    counts = (inner for key, inner in entries if key in _COUNTS and isinstance(inner, (int, float)))
-    if sum(min(max(count, 0), _MOST_ITEMS + 1) for count in counts) > _MOST_ITEMS:
+    if any(_without_point(number) > _LARGEST_MULTIPLE for key, number in numbers if key == "multipleOf"):
         raise ValueError
     if not _has_few_ways(inner for key, inner in entries if key == "allOf" and isinstance(inner, list)):
         raise ValueError
@@ -95,7 +80,6 @@ def _entries(document: object) -> Iterator[tuple[str, object]]:
 
 
 def _has_few_ways(conjunctions: Iterable[list[object]]) -> bool:
-    """llguidance follows each reference in each ``allOf`` by itself: those in a chain multiply."""
     ways = 1
     for conjunction in conjunctions:
         ways *= len(conjunction) or 1
@@ -104,19 +88,23 @@ def _has_few_ways(conjunctions: Iterable[list[object]]) -> bool:
     return True
 
 
-_COSTS = {"pattern": is_affordable_regex, "grammar": is_affordable_grammar}
-_PATTERNS = f"patterns in it of at most {_LONGEST_REGEX} together and {_OPTIONAL} each"
+def _without_point(number: float) -> Decimal:
+    """2.5 as 25."""
+    exact = Decimal(str(number))
+    return abs(exact.scaleb(max(0, -int(exact.as_tuple().exponent))))
+
+
 _SIZES = (
-    f"numbers of items and properties of at most {_MOST_ITEMS} together, "
-    f"the lengths of allOf at most {_MOST_WAYS} multiplied"
+    f"numbers of items and properties of at most {_MOST_ITEMS} together, lengths of allOf of at most {_MOST_WAYS} "
+    f"multiplied, multipleOf of at most {_LARGEST_MULTIPLE} without its point"
 )
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
-    "json": (_document, f"a JSON schema of at most {_LONGEST} characters, {_PATTERNS}, {_SIZES}"),
-    "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters and {_OPTIONAL}"),
+    "json": (_document, f"a JSON schema of at most {_LONGEST} characters, {_SIZES}"),
+    "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
-    "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters and {_OPTIONAL}"),
+    "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
     "json_object": (_true, "true"),
-    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_PATTERNS}, {_SIZES}"),
+    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_SIZES}"),
 }
 # Keys that vLLM takes for one request too, and then passes over.
 _ENGINES_ALONE = {

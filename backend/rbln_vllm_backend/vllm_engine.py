@@ -12,6 +12,7 @@ from typing import Any
 
 from rbln_vllm_backend import (
     shared_memory,
+    vllm_constraints,
     vllm_detokenizer,
     vllm_flags,
     vllm_merged_outputs,
@@ -57,6 +58,7 @@ class VllmEngine:
         self._starts = 0
         self._memory: frozenset[Path] = frozenset()
         self._defaults: dict[str, Any] = {}
+        self._constrainer = ""
         self._traces = False
 
     def start(self) -> str:
@@ -102,6 +104,7 @@ class VllmEngine:
         self._prompts = PromptRenderer(self._llm, self._config.serving)
         self._adapters = Adapters(self._llm, self._config.adapters)
         self._defaults = vllm_sampling.defaults(vllm_config, self._config.speculation)
+        self._constrainer = vllm_config.structured_outputs_config.backend
         self._traces = vllm_config.observability_config.otlp_traces_endpoint is not None
         return _description(version, vllm_config, self._config)
 
@@ -171,7 +174,8 @@ class VllmEngine:
 
             pooling = PoolingParams(task="embed", dimensions=embedding.dimensions)
             return self._llm.encode(prompt, pooling, generation.request_id, **further)
-        params = vllm_sampling.params(generation, self._defaults, self._config.serving.max_tokens_cap)
+        cap = self._config.serving.max_tokens_cap
+        params = vllm_sampling.params(generation, self._defaults, cap, self._constrainer)
         return self._llm.generate(prompt, params, generation.request_id, **further)
 
     def _trace(self, generation: Generation) -> Mapping[str, str] | None:
@@ -193,6 +197,7 @@ def configured(config: BackendConfig) -> tuple[Any, Any]:
         arguments = AsyncEngineArgs.from_cli_args(namespace)
         if config.speculation and arguments.per_request_spec_decode_metrics == "none":
             arguments.per_request_spec_decode_metrics = "summary"
+        vllm_constraints.choose(arguments)
         vllm_config = arguments.create_engine_config()
     except ConfigError:
         raise

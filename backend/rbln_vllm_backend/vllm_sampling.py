@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from rbln_vllm_backend import vllm_constraints
 from rbln_vllm_backend.engine import Generation
 from rbln_vllm_backend.errors import InvalidRequest
 from rbln_vllm_backend.speculation import Speculation
@@ -28,11 +29,11 @@ def defaults(vllm_config: Any, speculation: Speculation | None) -> dict[str, Any
     return chosen
 
 
-def params(generation: Generation, default: Mapping[str, Any], max_tokens_cap: int | None) -> Any:
-    """vLLM's ``SamplingParams`` for one request.
+def params(generation: Generation, default: Mapping[str, Any], max_tokens_cap: int | None, constrainer: str) -> Any:
+    """vLLM's ``SamplingParams`` for one request; ``constrainer`` is the library that keeps it to a constraint.
 
     Raises:
-        InvalidRequest: what only vLLM's own checks know.
+        InvalidRequest: what only vLLM's own checks, or that library, know.
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -41,6 +42,8 @@ def params(generation: Generation, default: Mapping[str, Any], max_tokens_cap: i
         chosen["max_tokens"] = min(chosen["max_tokens"] or max_tokens_cap, max_tokens_cap)
     if chosen.get("top_p") is not None:
         chosen["top_p"] = max(chosen["top_p"], _SMALLEST_TOP_P)
+    if chosen.get("structured_outputs") is not None:
+        chosen["structured_outputs"] = vllm_constraints.prepared(chosen["structured_outputs"], constrainer)
     for name, kind in _objects().items():
         if chosen.get(name) is not None:
             chosen[name] = _built(kind, name, chosen[name])

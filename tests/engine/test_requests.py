@@ -252,8 +252,8 @@ def test_values_at_their_bounds_are_answered_or_refused_and_the_engine_goes_on(
 
 SCHEMA = {"type": "string", "enum": ["left", "right"]}
 TAG = {
-    "type": "structural_tag",
-    "format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</a>"},
+    "triggers": ["e"],
+    "structures": [{"begin": "e(", "end": ")", "schema": {"type": "integer", "minimum": 0, "maximum": 9}}],
 }
 
 
@@ -280,7 +280,9 @@ CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "regex": ({"regex": "[ab]{3}c"}, "[ab]{3}c"),
     "choice": ({"choice": ["left", "right"]}, "left|right"),
     "grammar": ({"grammar": 'root ::= "x" [0-9] "y"'}, "x[0-9]y"),
-    "structural tag": ({"structural_tag": json.dumps(TAG)}, "<a>[0-9]</a>"),
+    "one of": ({"json": json.dumps({"oneOf": [{"const": "left"}, {"const": "right"}]})}, '"left"|"right"'),
+    "no further properties": ({"json": {"properties": {"a": {"const": 1}}}}, r'\{\s*("a"\s*:\s*1\s*)?\}'),
+    "lark": ({"grammar": 'start: "x" /[0-9]/ "y"'}, "x[0-9]y"),
 }
 
 
@@ -291,6 +293,19 @@ def test_the_text_is_what_the_constraint_wants(engine: EngineOnALoop, name: str,
     steps = engine.ask(PROMPT, stream=stream, temperature=0.0, max_tokens=64, structured_outputs=constraint)
     assert re.fullmatch(pattern, text(steps)), text(steps)
     assert steps[-1].pieces[0].finish_reason == "stop"
+
+
+def test_a_structural_tag_constrains_what_follows_its_trigger(engine: EngineOnALoop) -> None:
+    asked = {
+        "temperature": 1.0,
+        "seed": 3,
+        "max_tokens": 200,
+        "structured_outputs": {"structural_tag": json.dumps(TAG)},
+    }
+    answer = text(engine.ask(PROMPT, **asked))
+    followed = [answer[place : place + 4] for place in range(len(answer) - 3) if answer[place] == "e"]
+    assert followed
+    assert all(re.fullmatch(r"e\([0-9]\)", found) for found in followed), answer
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -313,7 +328,8 @@ def test_several_sequences_each_meet_the_constraint(engine: EngineOnALoop, strea
         {"json": {"$ref": "#/nowhere"}},
         {"structural_tag": "{}"},
         {"structural_tag": "not JSON"},
-        {"regex": "a{1,100000}{1,100000}"},
+        {"structural_tag": json.dumps({**TAG, "structures": [{"begin": 5, "end": "</a>", "schema": {}}]})},
+        {"structural_tag": json.dumps({"type": "structural_tag", "format": {"type": "any_text"}})},
         {"json": json.dumps({"allOf": [{"type": "string"}, {"type": "integer"}]})},
     ],
     ids=str,
@@ -334,6 +350,7 @@ def bounded(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "serving.chat_template": "{% for m in messages %}[{{ mood }}]{{ m.content }}{% endfor %}",
         "scheduling_policy": "priority",
         "max_num_seqs": "1",
+        "structured_outputs_config.backend": "xgrammar",
     }
     with started({**small_engine(checkpoint), **NGRAM, **options}) as engine:
         yield engine
@@ -343,6 +360,16 @@ def test_the_operators_limits_bind(bounded: EngineOnALoop) -> None:
     assert len(token_ids(bounded.ask(TokenIds([5] * 40), ignore_eos=True))) == 6
     message = refused(bounded, TokenIds([5] * 41))
     assert message == "input_ids: the prompt has 41 tokens; serving.max_prompt_tokens allows 40."
+
+
+def test_another_library_may_keep_to_constraints(bounded: EngineOnALoop) -> None:
+    tag = {"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ">"}
+    for constraint, pattern in (
+        ({"structural_tag": json.dumps({"type": "structural_tag", "format": tag})}, "<[0-9]>"),
+        ({"json": '{"oneOf": [{"const": 1}, {"const": 2}]}'}, "1|2"),
+    ):
+        answer = text(bounded.ask(PROMPT, structured_outputs=constraint))
+        assert re.fullmatch(pattern, answer), answer
 
 
 def test_the_operators_template_comes_before_the_checkpoints(bounded: EngineOnALoop) -> None:

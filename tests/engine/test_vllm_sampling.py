@@ -36,13 +36,13 @@ def test_the_checkpoints_min_p_is_dropped_with_speculation(caplog: pytest.LogCap
 def test_the_fewest_tokens_win(asked: int | None, checkpoint: int | None, cap: int | None, most: int | None) -> None:
     sampling = {"max_tokens": asked} if asked else {}
     default = {"max_tokens": checkpoint} if checkpoint else {}
-    assert vllm_sampling.params(Generation("r", "p", sampling, True), default, cap).max_tokens == most
+    assert vllm_sampling.params(Generation("r", "p", sampling, True), default, cap, "guidance").max_tokens == most
 
 
 def test_what_vllm_alone_knows_is_wrong_names_the_field() -> None:
     generation = Generation("r", "p", {"repetition_detection": {"max_pattern_size": 1}}, True)
     with pytest.raises(InvalidRequest, match="repetition_detection = "):
-        vllm_sampling.params(generation, {}, None)
+        vllm_sampling.params(generation, {}, None, "guidance")
 
 
 def test_a_chat_template_that_cannot_be_read_fails_the_load() -> None:
@@ -59,7 +59,7 @@ def test_a_chat_template_that_cannot_be_read_fails_the_load() -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(1e-300, 1e-6), (1e-6, 1e-6), (0.5, 0.5), (1.0, 1.0)])
 def test_a_top_p_that_is_zero_in_the_engine_keeps_its_likeliest_token(asked: float, given: float) -> None:
-    assert vllm_sampling.params(Generation("r", "p", {"top_p": asked}, True), {}, None).top_p == given
+    assert vllm_sampling.params(Generation("r", "p", {"top_p": asked}, True), {}, None, "guidance").top_p == given
 
 
 def test_check_reads_the_chat_template_too(tmp_path: Path) -> None:

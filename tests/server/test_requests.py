@@ -91,7 +91,7 @@ def refusal(server: RunningServer, **fields: Any) -> str:
         ('{"structured_outputs": {"json_object": false}}', "json_object must be true."),
         (
             '{"structured_outputs": {"json": ""}}',
-            "json must be a JSON schema of at most 65536 characters, patterns in it",
+            "json must be a JSON schema of at most 65536 characters, numbers of items",
         ),
         ('{"structured_outputs": {}}', "must be an object with one of json, regex, choice, grammar, json_object"),
         ('{"structured_outputs": {"regex": "((("}}', "structured_outputs"),

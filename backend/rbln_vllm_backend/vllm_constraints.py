@@ -1,0 +1,72 @@
+"""Which library keeps the engine to a constraint, and what that one must be told (vLLM 0.30 and 0.32)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rbln_vllm_backend.errors import InvalidRequest
+
+LLGUIDANCE = "guidance"  # as vLLM names it
+
+
+def choose(arguments: Any) -> None:
+    """Chooses llguidance in vLLM's engine arguments, unless they name another library.
+
+    It bounds what a constraint may cost a step, for which all other requests wait; xgrammar, vLLM's choice, doesn't.
+    Objects get no further properties, as they would get none from xgrammar.
+    """
+    chosen = arguments.structured_outputs_config
+    if chosen.backend == "auto":
+        chosen.backend = LLGUIDANCE
+        chosen.disable_additional_properties = True
+
+
+def prepared(constraint: Mapping[str, Any], library: str) -> Mapping[str, Any]:
+    """The constraint as the library takes it.
+
+    Raises:
+        InvalidRequest: a structural tag of the form that llguidance doesn't know.
+    """
+    if library != LLGUIDANCE:
+        return constraint
+    if "structural_tag" in constraint and not _has_structures(constraint["structural_tag"]):
+        rule = (
+            "structural_tag must have triggers, texts, and structures, each with begin, end and schema; other forms "
+            "are xgrammar's, which the model's structured_outputs_config may name"
+        )
+        raise InvalidRequest.about("structured_outputs", constraint, rule)
+    schema = constraint.get("json")
+    if isinstance(schema, str) and '"oneOf"' in schema:
+        return {**constraint, "json": _with_one_of(schema)}
+    return constraint
+
+
+def _has_structures(tag: str) -> bool:
+    try:
+        document = json.loads(tag)
+    except ValueError:
+        return False
+    match document:
+        case {"triggers": list(triggers), "structures": [_, *_] as structures}:
+            return all(isinstance(trigger, str) for trigger in triggers) and all(map(_is_structure, structures))
+    return False
+
+
+def _is_structure(structure: object) -> bool:
+    match structure:
+        case {"begin": str(), "end": str(), "schema": dict()}:
+            return True
+    return False
+
+
+def _with_one_of(schema: str) -> str:
+    """The schema with oneOf read as anyOf, as xgrammar does unasked."""
+    try:
+        document = json.loads(schema)
+    except ValueError:
+        return schema  # llguidance says what is wrong with it
+    if not isinstance(document, dict):
+        return schema
+    return json.dumps({"x-guidance": {"coerce_one_of": True}, **document})
