@@ -2,7 +2,7 @@
 
 The stub may grow by 2 %. tritonserver's own memory grows by some MiB whatever model it serves, in steps, sooner in one
 run than in another. So it is held to what it has in the end after the same load on a model that has nothing of this
-backend: 5 % more are 3 bytes for a token.
+backend: 10 % more are 6 bytes for a token.
 python benchmarks/soak/long_streams.py [--tokens 1000000]
 """
 
@@ -23,7 +23,7 @@ STREAMS = 16
 PER_STREAM = 1000
 STEP_TOKENS = 50_000
 STUB_GROWTH = 1.02
-BESIDE_PLAIN = 1.05
+BESIDE_PLAIN = 1.10
 PLAIN_MODEL = Path(__file__).parent / "plain_model"
 
 

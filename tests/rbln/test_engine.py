@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,6 +111,31 @@ def test_an_aborted_stream_leaves_its_neighbours_alone(plain: list[Answer], eagl
         return [result for result in results if result is not None]
 
     assert eagle.loop.run(all_of_them()).result(timeout=300) == plain[4:]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "pattern"),
+    [({"regex": "[ab]{3}c"}, "[ab]{3}c"), ({"json": '{"enum": ["left", "right"]}'}, '"left"|"right"')],
+    ids=["regex", "json"],
+)
+def test_a_constraint_holds_while_the_engine_speculates(
+    eagle: EngineOnALoop, constraint: dict[str, str], pattern: str
+) -> None:
+    async def asked() -> Answer:
+        steps = eagle.steps(PROMPTS[0], True, temperature=0.0, max_tokens=64, structured_outputs=constraint)
+        return answer([step async for step in steps])
+
+    async def beside_another() -> tuple[Answer, Answer]:
+        free = eagle.steps(PROMPTS[1], True, temperature=0.0, max_tokens=40)
+        return await asyncio.gather(asked(), collected(free))
+
+    async def collected(steps: AsyncGenerator[Step, None]) -> Answer:
+        return answer([step async for step in steps])
+
+    (text, _, reason), (_, tokens, _) = eagle.loop.run(beside_another()).result(timeout=300)
+    assert re.fullmatch(pattern, text), text
+    assert reason == "stop"
+    assert tokens
 
 
 @pytest.mark.parametrize("stream", [True, False])
