@@ -5,6 +5,7 @@ Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), whi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,6 +26,7 @@ _MOST_CHOICES = 1024
 _MOST_ITEMS = 10_000
 _MOST_WAYS = 1024
 _LARGEST_MULTIPLE = 10_000
+_RULE = re.compile(r"^[ \t]*([\w.-]+)[ \t]*::=", re.MULTILINE)
 _COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
 
 
@@ -37,6 +39,14 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 
 def _regex(value: object) -> str:
     return _text(value, _LONGEST_REGEX)
+
+
+def _grammar(value: object) -> str:
+    text = _text(value)
+    rules = _RULE.findall(text)
+    if len(set(rules)) < len(rules):
+        raise ValueError  # llguidance would take them together
+    return text
 
 
 def _texts(value: object) -> list[str]:
@@ -102,7 +112,7 @@ CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "json": (_document, f"a JSON schema of at most {_LONGEST} characters, {_SIZES}"),
     "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
-    "grammar": (_text, f"a grammar of at most {_LONGEST} characters"),
+    "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters that defines each rule once"),
     "json_object": (_true, "true"),
     "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_SIZES}"),
 }

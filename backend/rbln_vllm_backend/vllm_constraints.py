@@ -27,38 +27,18 @@ def prepared(constraint: Mapping[str, Any], library: str) -> Mapping[str, Any]:
     """The constraint as the library takes it.
 
     Raises:
-        InvalidRequest: a structural tag of the form that llguidance doesn't know.
+        InvalidRequest: a structural tag, with llguidance.
     """
     if library != LLGUIDANCE:
         return constraint
-    if "structural_tag" in constraint and not _has_structures(constraint["structural_tag"]):
-        rule = (
-            "structural_tag must have triggers, texts, and structures, each with begin, end and schema; other forms "
-            "are xgrammar's, which the model's structured_outputs_config may name"
-        )
+    if "structural_tag" in constraint:
+        # vLLM hands llguidance the tags, but not so that it would keep to their schemas (0.30 and 0.32).
+        rule = "structural_tag needs xgrammar, which the model's structured_outputs_config.backend may name"
         raise InvalidRequest.about("structured_outputs", constraint, rule)
     schema = constraint.get("json")
     if isinstance(schema, str) and '"oneOf"' in schema:
         return {**constraint, "json": _with_one_of(schema)}
     return constraint
-
-
-def _has_structures(tag: str) -> bool:
-    try:
-        document = json.loads(tag)
-    except ValueError:
-        return False
-    match document:
-        case {"triggers": list(triggers), "structures": [_, *_] as structures}:
-            return all(isinstance(trigger, str) for trigger in triggers) and all(map(_is_structure, structures))
-    return False
-
-
-def _is_structure(structure: object) -> bool:
-    match structure:
-        case {"begin": str(), "end": str(), "schema": dict()}:
-            return True
-    return False
 
 
 def _with_one_of(schema: str) -> str:

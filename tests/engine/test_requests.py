@@ -251,10 +251,6 @@ def test_values_at_their_bounds_are_answered_or_refused_and_the_engine_goes_on(
 
 
 SCHEMA = {"type": "string", "enum": ["left", "right"]}
-TAG = {
-    "triggers": ["e"],
-    "structures": [{"begin": "e(", "end": ")", "schema": {"type": "integer", "minimum": 0, "maximum": 9}}],
-}
 
 
 def test_a_request_that_cannot_be_sent_to_the_engine_leaves_nothing(
@@ -276,12 +272,14 @@ def test_a_request_that_cannot_be_sent_to_the_engine_leaves_nothing(
 CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "json": ({"json": SCHEMA}, '"left"|"right"'),
     "json text": ({"json": json.dumps(SCHEMA)}, '"left"|"right"'),
-    "large number": ({"json": json.dumps({"const": 10**20})}, "100000000000000000000"),
     "regex": ({"regex": "[ab]{3}c"}, "[ab]{3}c"),
     "choice": ({"choice": ["left", "right"]}, "left|right"),
     "grammar": ({"grammar": 'root ::= "x" [0-9] "y"'}, "x[0-9]y"),
     "one of": ({"json": json.dumps({"oneOf": [{"const": "left"}, {"const": "right"}]})}, '"left"|"right"'),
-    "no further properties": ({"json": {"properties": {"a": {"const": 1}}}}, r'\{\s*("a"\s*:\s*1\s*)?\}'),
+    "no further properties": (
+        {"json": {"type": "object", "properties": {"a": {"const": 1}}}},
+        r'\{\s*("a"\s*:\s*1\s*)?\}',
+    ),
     "lark": ({"grammar": 'start: "x" /[0-9]/ "y"'}, "x[0-9]y"),
 }
 
@@ -293,19 +291,6 @@ def test_the_text_is_what_the_constraint_wants(engine: EngineOnALoop, name: str,
     steps = engine.ask(PROMPT, stream=stream, temperature=0.0, max_tokens=64, structured_outputs=constraint)
     assert re.fullmatch(pattern, text(steps)), text(steps)
     assert steps[-1].pieces[0].finish_reason == "stop"
-
-
-def test_a_structural_tag_constrains_what_follows_its_trigger(engine: EngineOnALoop) -> None:
-    asked = {
-        "temperature": 1.0,
-        "seed": 3,
-        "max_tokens": 200,
-        "structured_outputs": {"structural_tag": json.dumps(TAG)},
-    }
-    answer = text(engine.ask(PROMPT, **asked))
-    followed = [answer[place : place + 4] for place in range(len(answer) - 3) if answer[place] == "e"]
-    assert followed
-    assert all(re.fullmatch(r"e\([0-9]\)", found) for found in followed), answer
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -321,15 +306,12 @@ def test_several_sequences_each_meet_the_constraint(engine: EngineOnALoop, strea
     "constraint",
     [
         {"regex": "((("},
-        {"grammar": 'root ::= "a"\nroot ::= "b"'},
         {"grammar": "no grammar at all {{{"},
         {"json": "{"},
         {"json": {"type": "no such type"}},
         {"json": {"$ref": "#/nowhere"}},
         {"structural_tag": "{}"},
-        {"structural_tag": "not JSON"},
-        {"structural_tag": json.dumps({**TAG, "structures": [{"begin": 5, "end": "</a>", "schema": {}}]})},
-        {"structural_tag": json.dumps({"type": "structural_tag", "format": {"type": "any_text"}})},
+        {"json": json.dumps({"const": 10**20})},
         {"json": json.dumps({"allOf": [{"type": "string"}, {"type": "integer"}]})},
     ],
     ids=str,

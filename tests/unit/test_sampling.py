@@ -134,7 +134,11 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"choice": []}, CHOICES),
         ({"choice": ["x"] * 1025}, CHOICES),
         ({"choice": ["x" * 300] * 300}, CHOICES),
-        ({"grammar": "x" * 65_537}, "grammar must be a grammar of at most 65536 characters."),
+        (
+            {"grammar": "x" * 65_537},
+            "grammar must be a grammar of at most 65536 characters that defines each rule once.",
+        ),
+        ({"grammar": 'root ::= "a"\n root  ::= "b"'}, "that defines each rule once."),
         ({"json": "{"}, "json must be a JSON schema"),
         ({"json": {"type": "array", "maxItems": 10_001}}, "numbers of items and properties of at most 10000 together"),
         ({"json": {"items": [{"minItems": -(10**400)}, {"maxItems": 1e9}]}}, "numbers of items and properties of at"),
