@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from multiprocessing import spawn
 
-from rbln_vllm_backend import orphan_guard, rbln_platform, vllm_cpu_sampling
+from rbln_vllm_backend import orphan_guard, rbln_platform, vllm_constraints, vllm_cpu_sampling
 from rbln_vllm_backend.rbln_platform import Platform
 
 # vLLM's kinds of plugins that VLLM_PLUGINS names (vllm/plugins/__init__.py of 0.30 and 0.32).
 _GROUPS = ("vllm.general_plugins", "vllm.platform_plugins", "vllm.io_processor_plugins", "vllm.stat_logger_plugins")
-_PLUGINS = (orphan_guard.PLUGIN_NAME, vllm_cpu_sampling.PLUGIN_NAME)
+_PLUGINS = (orphan_guard.PLUGIN_NAME, vllm_cpu_sampling.PLUGIN_NAME, vllm_constraints.PLUGIN_NAME)
 
 
 def prepare(variables: Mapping[str, str], platform: Platform) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from rbln_vllm_backend import orphan_guard
 from rbln_vllm_backend.errors import InvalidRequest
 
+PLUGIN_NAME = "rbln_vllm_backend_constraints"
 LLGUIDANCE = "guidance"  # as vLLM names it
+LOGGER = "vllm.v1.structured_output.backend_guidance"
+BEYOND = "A request's constraint went beyond what llguidance allows; its answer ends there."
 
 
 def choose(arguments: Any) -> None:
@@ -50,3 +55,17 @@ def _with_one_of(schema: str) -> str:
     if not isinstance(document, dict):
         return schema
     return json.dumps({"x-guidance": {"coerce_one_of": True}, **document})
+
+
+def keep_answers_out_of_the_log() -> None:
+    """llguidance's errors quote the constraint and the answer, and vLLM logs them in the process of its core.
+
+    This package's entry point in ``vllm.general_plugins``; in processes of other servers it does nothing.
+    """
+    if orphan_guard.is_armed():
+        logging.getLogger(LOGGER).addFilter(_without_quotations)
+
+
+def _without_quotations(record: logging.LogRecord) -> bool:
+    record.msg, record.args = BEYOND, ()
+    return True

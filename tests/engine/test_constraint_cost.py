@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rbln_vllm_backend import vllm_constraints
 from rbln_vllm_backend.errors import RequestError
 
 from .conftest import EngineOnALoop
@@ -56,3 +57,9 @@ def test_no_constraint_holds_up_another_stream(ngram_engine: EngineOnALoop, cons
         return await watched
 
     assert ngram_engine.loop.run(both()).result(timeout=120) < LONGEST_GAP_S
+
+
+def test_the_library_logs_where_its_messages_are_kept_short() -> None:
+    from vllm.v1.structured_output import backend_guidance
+
+    assert backend_guidance.logger.name == vllm_constraints.LOGGER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,3 +52,17 @@ def test_structural_tags_are_left_to_xgrammar() -> None:
     assert str(caught.value).endswith(
         ": structural_tag needs xgrammar, which the model's structured_outputs_config.backend may name."
     )
+
+
+def test_no_answer_is_logged_where_llguidance_gives_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger(vllm_constraints.LOGGER)
+    monkeypatch.setattr(logger, "filters", [])
+    monkeypatch.delenv("RBLN_VLLM_BACKEND_OWNER_PID", raising=False)
+    vllm_constraints.keep_answers_out_of_the_log()
+    assert not logger.filters
+    monkeypatch.setenv("RBLN_VLLM_BACKEND_OWNER_PID", "1")
+    vllm_constraints.keep_answers_out_of_the_log()
+    logger.warning("LLMatcher error: %s", "<state> Tokens: the answer so far")
+    assert caplog.messages == [vllm_constraints.BEYOND]
