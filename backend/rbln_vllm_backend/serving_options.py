@@ -67,7 +67,7 @@ class ServingOptions:
     )
     metrics_interval_s: float = option(
         2.0,
-        ZeroOr(Number(minimum=0.1, maximum=3600)),
+        ZeroOr(Number(minimum=0.01, maximum=3600)),
         "how often the engine's metrics are copied to the server's; 0: never",
     )
     allow_cancel_by_id: bool = option(
