@@ -49,7 +49,7 @@ def _check(folder: ModelFolder, full_config: bool) -> int:
     if full_config:
         print(folder.full_config(), end="")
         return 0
-    for line in report(folder.check_unary() if folder.is_unary() else folder.check()):
+    for line in report(folder.checked()):
         print(line)
     return 0
 

@@ -55,6 +55,10 @@ class ModelFolder:
         """What each version's model.py holds; nothing where only the configuration is at hand."""
         return [file.read_text(errors="replace") for file in self._folder.glob("*/model.py")]
 
+    def checked(self) -> BackendConfig | UnaryOptions:
+        """What the model would be loaded with, whichever of the two it is; raises ConfigError with every fault."""
+        return self.check_unary() if self.is_unary() else self.check()
+
     def check_unary(self) -> UnaryOptions:
         """The unary model's options; raises ConfigError with every fault."""
         message = self.read()
@@ -94,12 +98,12 @@ class ModelFolder:
         """The complete config.pbtxt, for a server that runs with auto-complete off.
 
         Raises:
-            ConfigError: with every fault that ``check`` or ``check_unary`` would find.
+            ConfigError: as ``checked``.
         """
         from google.protobuf import text_format
 
         message, streams = self.read(), not self.is_unary()
-        _ = self.check() if streams else self.check_unary()
+        self.checked()
         message.name = message.name or self._folder.name
         message.backend = message.backend or "python"
         message.model_transaction_policy.decoupled = streams

@@ -110,8 +110,7 @@ class ZeroOr:
         return 0.0 if value == 0 and type(value) in (int, float) else self.rule.typed(value)
 
     def spelled(self, text: str) -> float:
-        number = Number().spelled(text)
-        return 0.0 if number == 0 else self.rule.spelled(text)
+        return self.typed(Number().spelled(text))
 
 
 @dataclass(frozen=True)
