@@ -1,6 +1,7 @@
 """200 gRPC cancels of requests that are queued, in prefill, decoding, unread: how soon each left the engine's counts.
 
-C4 with --storm N: so many prompts of up to 100 kB submitted and cancelled at once; memory stays, nothing is left.
+C4 with --storm N: so many prompts of up to 100 kB submitted and cancelled at once, in ten bursts; nothing is left of
+any burst, in tritonserver's queue or in the engine, and the memory after the later bursts is that after the earlier.
 python benchmarks/soak/cancels.py [--cancels 200] [--storm 10000]
 """
 
@@ -14,6 +15,7 @@ import re
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 
 from soaking import Connection, RunningServer, memory_mib, percentile, verdict, vllm_server
 
@@ -22,12 +24,19 @@ LIMIT_S = 0.3
 LONG = '{"max_tokens": 1500, "ignore_eos": true, "temperature": 0}'
 PROMPT_TOKENS = 300
 COUNTS = re.compile(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", re.MULTILINE)
+PENDING = re.compile(r"^nv_inference_pending_request_count\{.*\} (\S+)$", re.MULTILINE)
+TAKEN = re.compile(r"^nv_inference_count\{.*\} (\S+)$", re.MULTILINE)
 NEW_TOKENS = re.compile(r"^vllm:generation_tokens_total\{.*\} (\S+)$", re.MULTILINE)
 STATES = ("queued", "prefill", "decode", "unread")
 SEEN_S = 2.0
 UNREAD_TOKENS = 20  # of a client that takes none of them
+STORM_BURSTS = 10
 STORM_GROWTH = 1.05
+STORM_LONGEST_S = 300.0  # of one burst
 STORM_AT_ONCE = 16
+STORM_REPEATS = (10, 100, 12_500)  # of "one two "; the longest prompt has 100 kB, or 87,500 tokens
+STORM_POSITIONS = 98_304
+STORM_LONGEST_PAUSE_S = 0.3  # between a request and its cancel; with 0.02 most wait in tritonserver's own queue
 OPTIONS = {"max_num_seqs": str(SLOTS), "max_model_len": "2048", "serving.metrics_interval_s": "0.02"}
 
 
@@ -125,28 +134,38 @@ async def cancels(server: RunningServer, count: int) -> int:
 
 async def storm(server: RunningServer, count: int) -> int:
     """The exit status."""
-    turns, memory = iter(range(count)), []
-
-    async def one(connection: Connection) -> None:
-        for number in turns:
-            stream = connection.open("one two " * random.choice((10, 100, 12_500)), LONG)
-            first = asyncio.create_task(_first(stream))
-            await asyncio.sleep(random.random() * 0.02)
-            stream.cancel()
-            await asyncio.gather(first, return_exceptions=True)
-            if number % max(1, count // 10) == 0:
-                memory.append(memory_mib(server))
-                print(f"{number}: {memory[-1]}", flush=True)
-
     connections = [Connection(server.grpc) for _ in range(STORM_AT_ONCE)]
-    await asyncio.gather(*(one(connection) for connection in connections))
+    memory = []
+    for burst in range(STORM_BURSTS):
+        began = time.perf_counter()
+        turns = iter(range(count // STORM_BURSTS))
+        await asyncio.gather(*(_cancelled_at_once(connection, turns) for connection in connections))
+        sent_s = time.perf_counter() - began
+        while pending := await asyncio.to_thread(total, server, PENDING):
+            assert time.perf_counter() - began < STORM_LONGEST_S, f"{pending} requests still wait in tritonserver"
+            await asyncio.sleep(0.1)
+        await until_unfinished(server, 0)
+        memory.append(memory_mib(server))
+        print(
+            f"{burst + 1}: sent in {sent_s:.1f} s, gone after {time.perf_counter() - began:.1f}: {memory[-1]}",
+            flush=True,
+        )
     await asyncio.gather(*(connection.close() for connection in connections))
-    await until_unfinished(server, 0)
-    memory.append(memory_mib(server))
-    # The server's allocator keeps what sixteen prompts of 100 kB took at once, wherever they met: so from the half on.
-    growth = {name: round(memory[-1][name] / memory[len(memory) // 2][name], 4) for name in memory[0]}
-    words = f"{count} cancelled, none unfinished, memory {memory[-1]} MiB, x {growth} since the half of them"
-    return verdict(max(growth.values()) <= STORM_GROWTH, words)
+    earlier, later = memory[: STORM_BURSTS // 2], memory[STORM_BURSTS // 2 :]
+    growth = {name: round(max(one[name] for one in later) / max(one[name] for one in earlier), 4) for name in memory[0]}
+    words = f"{count} cancelled, {total(server, TAKEN)} of them in the backend, none unfinished"
+    return verdict(
+        max(growth.values()) <= STORM_GROWTH, f"{words}; memory of the later bursts x {growth} beside the earlier"
+    )
+
+
+async def _cancelled_at_once(connection: Connection, turns: Iterator[int]) -> None:
+    for _ in turns:
+        stream = connection.open("one two " * random.choice(STORM_REPEATS), LONG)
+        first = asyncio.create_task(_first(stream))
+        await asyncio.sleep(STORM_LONGEST_PAUSE_S * random.random() ** 3)  # half of them below 13 %
+        stream.cancel()
+        await asyncio.gather(first, return_exceptions=True)
 
 
 def main() -> int:
@@ -155,9 +174,14 @@ def main() -> int:
     parser.add_argument("--cancels", type=int, default=200)
     parser.add_argument("--storm", type=int, default=0)
     options = parser.parse_args()
-    with vllm_server(OPTIONS) as server:
-        status = asyncio.run(cancels(server, options.cancels)) if options.cancels else 0
-        return (asyncio.run(storm(server, options.storm)) if options.storm else 0) or status
+    status = 0
+    if options.cancels:
+        with vllm_server(OPTIONS) as server:
+            status = asyncio.run(cancels(server, options.cancels))
+    if options.storm:
+        with vllm_server({**OPTIONS, "max_model_len": str(STORM_POSITIONS)}, max_position=STORM_POSITIONS) as server:
+            status = asyncio.run(storm(server, options.storm)) or status
+    return status
 
 
 if __name__ == "__main__":

@@ -34,24 +34,24 @@ def ticking_server(options: Mapping[str, str] = {}, arguments: Sequence[str] = (
 
 
 @contextlib.contextmanager
-def vllm_server(options: Mapping[str, str] = {}, arguments: Sequence[str] = ()) -> Iterator[RunningServer]:
+def vllm_server(
+    options: Mapping[str, str] = {}, arguments: Sequence[str] = (), max_position: int = 2048
+) -> Iterator[RunningServer]:
     """A tritonserver with vLLM on a tiny random checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "checkpoint"
-        make(checkpoint)
+        checkpoint = make(Path(folder) / "checkpoint", max_position)
         write_model(Path(folder) / "models", "llm", {**small_engine(checkpoint), **options})
         with running(Path(folder) / "models", Path(folder) / "log", arguments) as server:
             yield server
 
 
 def memory_mib(server: RunningServer) -> dict[str, float]:
-    """Resident memory of tritonserver and of its stub, MiB."""
+    """Resident memory of tritonserver, of its stub, and of the engine's processes if it has any, MiB."""
     root = psutil.Process(server.process.pid)
     stubs = [child for child in root.children() if "stub" in child.name()]
-    return {
-        "server": root.memory_info().rss / 2**20,
-        "stub": sum(stub.memory_info().rss for stub in stubs) / 2**20,
-    }
+    engine = [process for stub in stubs for process in stub.children(recursive=True)]
+    parts = {"server": [root], "stub": stubs, "engine": engine}
+    return {name: sum(one.memory_info().rss for one in part) / 2**20 for name, part in parts.items() if part}
 
 
 def request(prompt: str, sampling: str, request_id: str = "") -> dict[str, Any]:
