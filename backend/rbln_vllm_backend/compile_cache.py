@@ -45,8 +45,6 @@ def compile_model(
         CompileError: it can't be compiled here, or a bundle is missing at the end.
     """
     settings = folder.check()
-    if not isinstance(settings, BackendConfig):
-        raise CompileError("The unary model has no engine: name the folder of its serving.target_model.")
     variables = {**settings.environment, **_variables(settings, npu, cache)}
     environment.prepare(variables, settings.platform)
     root = Path(variables[CACHE_ROOT]) / "rbln"

@@ -46,11 +46,11 @@ def vllm_server(
 
 
 def memory_mib(server: RunningServer) -> dict[str, float]:
-    """Resident memory of tritonserver, of its stub, and of the engine's processes if it has any, MiB."""
+    """Resident memory of tritonserver, of its stub, and of what the stub has started, MiB."""
     root = psutil.Process(server.process.pid)
     stubs = [child for child in root.children() if "stub" in child.name()]
-    engine = [process for stub in stubs for process in stub.children(recursive=True)]
-    parts = {"server": [root], "stub": stubs, "engine": engine}
+    started = [process for stub in stubs for process in stub.children(recursive=True)]
+    parts = {"server": [root], "stub": stubs, "engine": started}
     return {name: sum(one.memory_info().rss for one in part) / 2**20 for name, part in parts.items() if part}
 
 
