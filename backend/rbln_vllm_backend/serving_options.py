@@ -35,7 +35,7 @@ class ServingOptions:
     npu_groups: tuple[tuple[int, ...], ...] | None = option(
         None, GroupsRule(), "NPUs of each Triton instance: numbers with commas, groups with semicolons", unset="none"
     )
-    warmup: bool = option(True, Switch(), "one short request runs through the engine before the model is ready")
+    warmup: bool = option(True, Switch(), "short requests run through the engine before the model is ready")
     ignored_parameters: tuple[str, ...] = option(
         ("id",), Names(), "request parameters that are passed over, since Triton or a proxy adds them"
     )

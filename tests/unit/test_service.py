@@ -276,11 +276,24 @@ def test_a_look_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureFixtu
 def test_the_warm_up_runs_before_the_model_is_ready() -> None:
     with serving({}, COLD) as (_, engine):
         assert engine.seen == []
-    engine = ScriptedEngine(_Anything([step("x", finish="length")]))
-    service = Service(engine, ServingOptions())
+    assert _warmed_up(ServingOptions()) == {"warm-up": None, "warm-up-constraint": {"regex": "[a-z]{1,4}"}}
+
+
+def test_without_constraints_none_is_warmed_up() -> None:
+    assert _warmed_up(ServingOptions(structured_outputs=())) == {"warm-up": None}
+
+
+def test_a_warm_up_that_is_refused_is_the_last_and_the_model_starts(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(_warmed_up(ServingOptions(), InvalidRequest("no"))) == ["warm-up"]
+    assert "The request warm-up was refused: no" in caplog.text
+
+
+def _warmed_up(options: ServingOptions, *refusal: Exception) -> dict[str, object]:
+    engine = ScriptedEngine(_Anything([*refusal, step("x", finish="length")]))
+    service = Service(engine, options)
     service.start()
     service.stop()
-    assert [generation.request_id for generation in engine.seen] == ["warm-up"]
+    return {one.request_id: one.sampling.get("structured_outputs") for one in engine.seen}
 
 
 def test_an_engine_that_dies_in_the_warm_up_fails_the_start() -> None:
