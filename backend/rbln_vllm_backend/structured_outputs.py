@@ -6,28 +6,31 @@ Constraints are those of vLLM's ``StructuredOutputsParams`` (0.30 and 0.32), whi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from rbln_vllm_backend import strict_json
+from rbln_vllm_backend import json_schemas, strict_json
 from rbln_vllm_backend.errors import shown
 from rbln_vllm_backend.values import Text
 
 # The engine compiles a constraint beside its steps; other constraints wait.
 _LONGEST = 65_536
-_LONGEST_REGEX = 8192
+_LONGEST_REGEX = 4096
 _MOST_CHOICES = 1024
-# What llguidance itself doesn't bound: it writes an array out, so that a maxItems of 10^9 takes all memory; it follows
-# each reference in each allOf by itself, so that those in a chain multiply; multipleOf is as many states as it says.
-_MOST_ITEMS = 10_000
-_MOST_WAYS = 1024
-_LARGEST_MULTIPLE = 10_000
-_RULE = re.compile(r"^[ \t]*([\w.-]+)[ \t]*::=", re.MULTILINE)
-_COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
+# Measured with llguidance 1.7: it ends its process with 2,900 rules that begin with each other; the Lark syntax has
+# schemas within a grammar, intersections, complements and parameters, which go beyond every bound; it looks for the
+# syntax from each blank line to the end of the blank ones, which 65,000 of them make half a minute.
+_MOST_RULES = 1000
+_LONGEST_BLANK = 256
+_RULE = re.compile(r"(?:^|\r)[ \t]*([\w.-]+)[ \t]*::=", re.MULTILINE)
+_DEFINITION = re.compile(r"::=|:")  # in EBNF also a colon within a text, but who writes a thousand of those
+_BLANK = re.compile(rf"\s{{{_LONGEST_BLANK + 1}}}")
+_LARK = re.compile(r"^\s*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # how llguidance tells it
+_LARK_TEXT = re.compile(r'//[^\n]*|#[^\n]*|"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
+_LARK_BEYOND = re.compile(r'%(?!ignore\b)|::|[&~"/]')  # a quote or slash: it was read otherwise than it will be
 
 
 def _text(value: object, longest: int = _LONGEST) -> str:
@@ -43,9 +46,15 @@ def _regex(value: object) -> str:
 
 def _grammar(value: object) -> str:
     text = _text(value)
+    if _BLANK.search(text):
+        raise ValueError
     rules = _RULE.findall(text)
     if len(set(rules)) < len(rules):
         raise ValueError  # llguidance would take them together
+    is_lark = _LARK.search(text) is not None
+    code = _LARK_TEXT.sub(" ", text) if is_lark else text
+    if (is_lark and _LARK_BEYOND.search(code)) or len(_DEFINITION.findall(code)) > _MOST_RULES:
+        raise ValueError
     return text
 
 
@@ -67,54 +76,21 @@ def _true(value: object) -> bool:
 def _document(value: object) -> str:
     """The text of a schema or of a structural tag, whose JSON may be written plainly."""
     text = _text(msgspec.json.encode(value).decode() if isinstance(value, dict) else value)
-    entries = list(_entries(value if isinstance(value, dict) else strict_json.decode(text)))
-    numbers = [(key, inner) for key, inner in entries if isinstance(inner, (int, float))]
-    if sum(min(max(number, 0), _MOST_ITEMS + 1) for key, number in numbers if key in _COUNTS) > _MOST_ITEMS:
-        raise ValueError
-    if any(_without_point(number) > _LARGEST_MULTIPLE for key, number in numbers if key == "multipleOf"):
-        raise ValueError
-    if not _has_few_ways(inner for key, inner in entries if key == "allOf" and isinstance(inner, list)):
-        raise ValueError
+    json_schemas.require_bounded(value if isinstance(value, dict) else strict_json.decode(text))
     return text
 
 
-def _entries(document: object) -> Iterator[tuple[str, object]]:
-    """Every key with its value, at any depth."""
-    if isinstance(document, list):
-        for item in document:
-            yield from _entries(item)
-    elif isinstance(document, dict):
-        for key, inner in document.items():
-            yield key, inner
-            yield from _entries(inner)
-
-
-def _has_few_ways(conjunctions: Iterable[list[object]]) -> bool:
-    ways = 1
-    for conjunction in conjunctions:
-        ways *= len(conjunction) or 1
-        if ways > _MOST_WAYS:
-            return False
-    return True
-
-
-def _without_point(number: float) -> Decimal:
-    """2.5 as 25."""
-    exact = Decimal(str(number))
-    return abs(exact.scaleb(max(0, -int(exact.as_tuple().exponent))))
-
-
-_SIZES = (
-    f"numbers of items and properties of at most {_MOST_ITEMS} together, lengths of allOf of at most {_MOST_WAYS} "
-    f"multiplied, multipleOf of at most {_LARGEST_MULTIPLE} without its point"
-)
 CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
-    "json": (_document, f"a JSON schema of at most {_LONGEST} characters, {_SIZES}"),
+    "json": (_document, f"a JSON schema of at most {_LONGEST} characters"),
     "regex": (_regex, f"a regular expression of at most {_LONGEST_REGEX} characters"),
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
-    "grammar": (_grammar, f"a grammar of at most {_LONGEST} characters that defines each rule once"),
+    "grammar": (
+        _grammar,
+        f"a grammar of at most {_LONGEST} characters and {_MOST_RULES} rules, each defined once, without more than "
+        f"{_LONGEST_BLANK} blanks in a row; in Lark without directives but %ignore, &, ~ and parameters",
+    ),
     "json_object": (_true, "true"),
-    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters, {_SIZES}"),
+    "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters"),
 }
 # Keys that vLLM takes for one request too, and then passes over.
 _ENGINES_ALONE = {
@@ -156,5 +132,7 @@ class StructuredOutputs:
         convert, words = CONSTRAINTS[key]
         try:
             return convert(value)
+        except json_schemas.TooCostly as error:
+            raise ValueError(f"{key} asks for too much; {error}") from None
         except ValueError:
             raise ValueError(f"{key} must be {words}") from None

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rbln_vllm_backend import orphan_guard
+from rbln_vllm_backend import json_schemas, orphan_guard
 from rbln_vllm_backend.errors import InvalidRequest
 
 PLUGIN_NAME = "rbln_vllm_backend_constraints"
@@ -20,12 +20,10 @@ def choose(arguments: Any) -> None:
     """Chooses llguidance in vLLM's engine arguments, unless they name another library.
 
     It bounds what a constraint may cost a step, for which all other requests wait; xgrammar, vLLM's choice, doesn't.
-    Objects get no further properties, as they would get none from xgrammar.
     """
     chosen = arguments.structured_outputs_config
     if chosen.backend == "auto":
         chosen.backend = LLGUIDANCE
-        chosen.disable_additional_properties = True
 
 
 def prepared(constraint: Mapping[str, Any], library: str) -> Mapping[str, Any]:
@@ -41,13 +39,16 @@ def prepared(constraint: Mapping[str, Any], library: str) -> Mapping[str, Any]:
         rule = "structural_tag needs xgrammar, which the model's structured_outputs_config.backend may name"
         raise InvalidRequest.about("structured_outputs", constraint, rule)
     schema = constraint.get("json")
-    if isinstance(schema, str) and '"oneOf"' in schema:
-        return {**constraint, "json": _with_one_of(schema)}
+    if isinstance(schema, str):
+        # Not by vLLM's disable_additional_properties: it closes what is combined too, and only in the engine.
+        return {**constraint, "json": _with_one_of(json_schemas.closed(schema))}
     return constraint
 
 
 def _with_one_of(schema: str) -> str:
     """The schema with oneOf read as anyOf, as xgrammar does unasked."""
+    if '"oneOf"' not in schema:
+        return schema
     try:
         document = json.loads(schema)
     except ValueError:

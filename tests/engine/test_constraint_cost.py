@@ -1,4 +1,4 @@
-"""What a constraint may cost the others: a step waits for the slowest of its requests."""
+"""What a constraint may cost the others: a step waits for each of its requests, one after the other."""
 
 from __future__ import annotations
 

@@ -271,6 +271,9 @@ def test_a_request_that_cannot_be_sent_to_the_engine_leaves_nothing(
 
 COMPACT = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
 COMPACT |= {"x-guidance": {"whitespace_flexible": False}}
+NAMES_BOTH = {"properties": {"a": {"const": 1}, "b": {}}, "required": ["a"], "additionalProperties": False}
+COMBINED = {"type": "object", "allOf": [NAMES_BOTH, {"properties": {"b": {"const": 2}}, "required": ["b"]}]}
+COMBINED |= {"x-guidance": {"whitespace_flexible": False}}
 CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "json": ({"json": SCHEMA}, '"left"|"right"'),
     "json text": ({"json": json.dumps(SCHEMA)}, '"left"|"right"'),
@@ -279,6 +282,8 @@ CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "grammar": ({"grammar": 'root ::= "x" [0-9] "y"'}, "x[0-9]y"),
     "one of": ({"json": json.dumps({"oneOf": [{"const": "left"}, {"const": "right"}]})}, '"left"|"right"'),
     "no further properties": ({"json": json.dumps(COMPACT)}, r'\{"a":1\}'),
+    "combined": ({"json": json.dumps(COMBINED)}, r'\{"a":1,"b":2\}'),
+    "above 64 bits": ({"json": json.dumps({"const": 10**20})}, "1" + "0" * 20),
     "lark": ({"grammar": 'start: "x" /[0-9]/ "y"'}, "x[0-9]y"),
 }
 
@@ -310,7 +315,6 @@ def test_several_sequences_each_meet_the_constraint(engine: EngineOnALoop, strea
         {"json": {"type": "no such type"}},
         {"json": {"$ref": "#/nowhere"}},
         {"structural_tag": "{}"},
-        {"json": json.dumps({"const": 10**20})},
         {"json": json.dumps({"allOf": [{"type": "string"}, {"type": "integer"}]})},
     ],
     ids=str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -125,30 +126,36 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
     [
         ({"no_such": 1}, "'no_such' is not one of json, regex, choice, grammar, json_object, structural_tag."),
         ({"json_object": False}, "json_object must be true."),
-        ({"json": ""}, "json must be a JSON schema of at most 65536 characters, numbers of"),
-        ({"regex": 5}, "regex must be a regular expression of at most 8192 characters."),
+        ({"json": ""}, "json must be a JSON schema of at most 65536 characters."),
+        ({"regex": 5}, "regex must be a regular expression of at most 4096 characters."),
         (
-            {"regex": "a" * 8193},
-            "regex must be a regular expression of at most 8192 characters.",
+            {"regex": "a" * 4097},
+            "regex must be a regular expression of at most 4096 characters.",
         ),
         ({"choice": []}, CHOICES),
         ({"choice": ["x"] * 1025}, CHOICES),
         ({"choice": ["x" * 300] * 300}, CHOICES),
         (
             {"grammar": "x" * 65_537},
-            "grammar must be a grammar of at most 65536 characters that defines each rule once.",
+            "grammar must be a grammar of at most 65536 characters and 1000 rules, each defined once, without more "
+            "than 256 blanks in a row; in Lark without directives but %ignore, &, ~ and parameters.",
         ),
-        ({"grammar": 'root ::= "a"\n root  ::= "b"'}, "that defines each rule once."),
+        ({"grammar": 'root ::= "a"\n root  ::= "b"'}, "each defined once"),
+        ({"grammar": 'root ::= "a"\r root  ::= "b"'}, "each defined once"),
+        ({"grammar": "\n".join(f"r{n} ::= r{n + 1}" for n in range(1001))}, "and 1000 rules"),
+        ({"grammar": "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(1000))}, "and 1000 rules"),
+        ({"grammar": 'root ::= "a"' + "\n" * 257}, "without more than 256 blanks in a row"),
+        ({"grammar": 'start: %json {"maxItems": 1000000000}'}, "in Lark without directives but %ignore"),
+        ({"grammar": "%llguidance {}\nstart: /a/"}, "in Lark without directives but %ignore"),
+        ({"grammar": "\x0cstart: A\nA: /a+/ & /(a|b)/"}, "in Lark without directives but %ignore, &"),
+        ({"grammar": "start: p::0\np::_: /a/"}, "in Lark without directives but %ignore, &, ~ and parameters"),
+        ({"grammar": "start: A\nA: /a\nb/ & /x/"}, "in Lark without directives"),
         ({"json": "{"}, "json must be a JSON schema"),
-        ({"json": {"type": "array", "maxItems": 10_001}}, "numbers of items and properties of at most 10000 together"),
-        ({"json": {"items": [{"minItems": -(10**400)}, {"maxItems": 1e9}]}}, "numbers of items and properties of at"),
-        ({"structural_tag": {"schema": {"minItems": 10**400}}}, "numbers of items and properties of at most 10000"),
-        ({"json": {"multipleOf": 10_001}}, "multipleOf of at most 10000 without its point."),
-        ({"json": {"items": {"multipleOf": 1000.01}}}, "multipleOf of at most 10000 without its point."),
         (
-            {"json": {"$defs": {f"d{n}": {"allOf": [{}, {}]} for n in range(11)}}},
-            "lengths of allOf of at most 1024 multiplied",
+            {"json": {"maxItems": 10_001}},
+            "json asks for too much; numbers of items and properties may be 10000 together.",
         ),
+        ({"structural_tag": {"schema": {"minItems": 10**400}}}, "structural_tag asks for too much; numbers of items"),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
         ({"whitespace_pattern": " "}, "whitespace_pattern can't be set by a request; vLLM heeds it no more."),
         (
@@ -163,6 +170,20 @@ def test_a_bad_constraint_says_what_is_wrong_inside(value: object, rule: str) ->
     message = refusal(None, {"structured_outputs": value})
     assert message.startswith("structured_outputs = ")
     assert rule in message
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= [^"&~]* "std::" "%json"\n# & ~',
+        'start: A "&&" // a & b\n%ignore /[ ~&]+/\nA: /[a-z]+/ | "::"',
+        "\n".join(f"r{n} ::= r{n + 1}" for n in range(1000)),
+    ],
+)
+def test_texts_of_a_grammar_may_hold_what_its_code_may_not(grammar: str) -> None:
+    assert sampling.read(json.dumps({"structured_outputs": {"grammar": grammar}}), {}) == {
+        "structured_outputs": {"grammar": grammar}
+    }
 
 
 def test_a_structural_tag_may_be_written_plainly() -> None:

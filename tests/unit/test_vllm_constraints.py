@@ -15,14 +15,16 @@ from rbln_vllm_backend.errors import InvalidRequest
 TAG = json.dumps({"type": "structural_tag", "format": {"type": "any_text"}})
 
 
-@pytest.mark.parametrize(
-    ("named", "chosen", "strict"),
-    [("auto", "guidance", True), ("xgrammar", "xgrammar", False), ("guidance",) * 2 + (False,)],
-)
-def test_llguidance_is_chosen_where_no_other_is_named(named: str, chosen: str, strict: bool) -> None:
-    library = SimpleNamespace(backend=named, disable_additional_properties=False)
+@pytest.mark.parametrize(("named", "chosen"), [("auto", "guidance"), ("xgrammar",) * 2, ("guidance",) * 2])
+def test_llguidance_is_chosen_where_no_other_is_named(named: str, chosen: str) -> None:
+    library = SimpleNamespace(backend=named)
     vllm_constraints.choose(SimpleNamespace(structured_outputs_config=library))
-    assert (library.backend, library.disable_additional_properties) == (chosen, strict)
+    assert library.backend == chosen
+
+
+def test_llguidance_is_told_that_objects_are_closed() -> None:
+    told = vllm_constraints.prepared({"json": '{"properties": {}}'}, "guidance")
+    assert json.loads(told["json"]) == {"properties": {}, "additionalProperties": False}
 
 
 def test_one_of_is_read_as_any_of() -> None:
