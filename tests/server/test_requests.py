@@ -89,10 +89,8 @@ def refusal(server: RunningServer, **fields: Any) -> str:
         ('{"logprobs": 21}', "logprobs"),
         ('{"logprobs": -1}', "logprobs = -1: must be an integer from 0 to 2147483647."),
         ('{"structured_outputs": {"json_object": false}}', "json_object must be true."),
-        (
-            '{"structured_outputs": {"json": ""}}',
-            "json must be a JSON schema of at most 65536 characters, numbers of items",
-        ),
+        ('{"structured_outputs": {"json": ""}}', "json must be a JSON schema of at most 65536 characters."),
+        ('{"structured_outputs": {"json": {"maxItems": 10001}}}', "json asks for too much; numbers of items"),
         ('{"structured_outputs": {}}', "must be an object with one of json, regex, choice, grammar, json_object"),
         ('{"structured_outputs": {"regex": "((("}}', "structured_outputs"),
         ('{"prompt_logprobs": 1}', "prompt_logprobs is not a sampling parameter; the protocol has no output for"),
