@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -22,13 +23,14 @@ _LONGEST_PATTERNS = 2048
 _MOST_PATTERN_PROPERTIES = 64
 
 _MOST_MET = 65_536  # parts of a schema, with those that are met again by a reference
-_FOLLOWED = f"where parts of a schema are combined, {_MOST_WAYS} references may be followed"
+_FOLLOWED = f"where parts of a schema are combined, at most {_MOST_WAYS} references may be followed"
 _COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 _SAY_NOTHING = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"}
     | {"definitions", "$defs", "$comment", "$schema", "$id"}
 )
+_WITH_PLAIN_ID = re.compile(r"draft-0[34]\b")
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _SCHEMAS = ("additionalProperties", "items", "prefixItems", "contains", "propertyNames", "not", "if", "then", "else")
 
@@ -47,23 +49,29 @@ def require_bounded(document: object) -> None:
     conjunctions = [inner for key, inner in entries if key == "allOf" and isinstance(inner, list)]
     _require(
         sum(min(max(number, 0), _MOST_ITEMS + 1) for key, number in numbers if key in _COUNTS) <= _MOST_ITEMS,
-        f"numbers of items and properties may be {_MOST_ITEMS} together",
+        f"numbers of items and properties may be at most {_MOST_ITEMS} together",
     )
     _require(
         _common_multiple(number for key, number in numbers if key == "multipleOf") <= _LARGEST_MULTIPLE,
-        f"the least common multiple of all multipleOf may be {_LARGEST_MULTIPLE}, without their points",
+        f"the least common multiple of all multipleOf may be at most {_LARGEST_MULTIPLE}, without their points",
     )
     _require(
-        math.prod(map(len, filter(None, conjunctions))) <= _MOST_WAYS, f"allOf may make {_MOST_WAYS} ways together"
+        math.prod(map(len, filter(None, conjunctions))) <= _MOST_WAYS,
+        f"allOf may make at most {_MOST_WAYS} ways together",
     )
     _require(
-        sum(map(len, patterned)) <= _MOST_PATTERN_PROPERTIES, f"patternProperties may be {_MOST_PATTERN_PROPERTIES}"
+        sum(map(len, patterned)) <= _MOST_PATTERN_PROPERTIES,
+        f"patternProperties may be at most {_MOST_PATTERN_PROPERTIES}",
     )
-    _require(sum(map(len, patterns)) <= _LONGEST_PATTERNS, f"patterns may have {_LONGEST_PATTERNS} characters together")
+    _require(
+        sum(map(len, patterns)) <= _LONGEST_PATTERNS,
+        f"patterns may have at most {_LONGEST_PATTERNS} characters together",
+    )
     # Only such references can be followed here as llguidance follows them.
-    inner_ids = sum(key == "$id" for key, _ in named) - (isinstance(document, dict) and "$id" in document)
+    ids = {"$id", "id"} if any(key == "$schema" and _WITH_PLAIN_ID.search(text) for key, text in named) else {"$id"}
+    inner_ids = sum(key in ids for key, _ in named) - sum(isinstance(_at(document, key), str) for key in ids)
     local = all(text == "#" or text.startswith("#/") for key, text in named if key == "$ref")
-    _require(local and inner_ids <= 0, "each $ref is # or begins with #/, and only the whole has an $id")
+    _require(local and not inner_ids, "each $ref is # or begins with #/, and only the whole has an $id")
     _require("x-guidance" not in (key for key, _ in entries), "x-guidance is not for clients")
     try:
         _Followed(document).through(document, together=False)
@@ -158,7 +166,8 @@ class _Followed:
             self._met += 1
             if self._met > _MOST_MET:
                 raise TooCostly(_FOLLOWED)
-            together = together or _combines(node)
+            # A property that a pattern matches has both their schemas.
+            together = together or _combines(node) or ("properties" in node and "patternProperties" in node)
             reference = node.get("$ref")
             if together and isinstance(reference, str):
                 self._follow(reference)
@@ -178,8 +187,12 @@ class _Followed:
         node = self._document
         for step in unquote(reference).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
-                node = node[int(name)]
-            else:
-                node = node.get(name) if isinstance(node, dict) else None
+            node = _at(node, name)
         return node
+
+
+def _at(node: object, name: str) -> object:
+    """One step of a JSON pointer; None where it leads nowhere."""
+    if isinstance(node, list):
+        return node[int(name)] if name.isdecimal() and len(name) < 6 and int(name) < len(node) else None
+    return node.get(name) if isinstance(node, dict) else None

@@ -25,14 +25,20 @@ def chain(levels: int, **at_each: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"items": [{"minItems": -(10**400)}, {"maxItems": 1e9}]}, "numbers of items and properties may be 10000"),
-        ({"multipleOf": 10_001}, "the least common multiple of all multipleOf may be 10000"),
-        ({"items": {"multipleOf": 1000.01}}, "multipleOf may be 10000, without their points"),
+        (
+            {"items": [{"minItems": -(10**400)}, {"maxItems": 1e9}]},
+            "numbers of items and properties may be at most 10000",
+        ),
+        ({"multipleOf": 10_001}, "the least common multiple of all multipleOf may be at most 10000"),
+        ({"items": {"multipleOf": 1000.01}}, "multipleOf may be at most 10000, without their points"),
         ({"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, "the least common multiple"),
         ({"allOf": [{"multipleOf": 1000}, {"multipleOf": 0.01}]}, "the least common multiple"),
-        ({"$defs": {f"d{n}": {"allOf": [{}, {}]} for n in range(11)}}, "allOf may make 1024 ways together"),
-        ({"patternProperties": {f"x{n}": {} for n in range(65)}}, "patternProperties may be 64"),
-        ({"items": [{"pattern": "a" * 1025}, {"patternProperties": {"a" * 1024: {}}}]}, "patterns may have 2048"),
+        ({"$defs": {f"d{n}": {"allOf": [{}, {}]} for n in range(11)}}, "allOf may make at most 1024 ways together"),
+        ({"patternProperties": {f"x{n}": {} for n in range(65)}}, "patternProperties may be at most 64"),
+        (
+            {"items": [{"pattern": "a" * 1025}, {"patternProperties": {"a" * 1024: {}}}]},
+            "patterns may have at most 2048",
+        ),
         ({"$ref": "http://there#/x"}, r"each \$ref is # or begins with #/"),
         ({"$ref": "#anchor"}, r"each \$ref is # or begins with #/"),
         ({"$id": "x:a", "$defs": {"b": {"$id": "x:b"}}}, r"only the whole has an \$id"),
@@ -41,6 +47,11 @@ def chain(levels: int, **at_each: Any) -> dict[str, Any]:
         (chain(11, anyOf=["next", "next"], type="object"), "1024 references may be followed"),
         (chain(11, properties={"a": "next"}, allOf=["next"]), "1024 references may be followed"),
         (chain(11, oneOf=["next"], anyOf=["next"]), "1024 references may be followed"),
+        (chain(11, properties={"x": "next"}, patternProperties={"^x$": "next"}), "1024 references may be followed"),
+        (
+            {"$schema": "http://json-schema.org/draft-04/schema#", "id": "a", "items": {"id": "b"}},
+            r"only the whole has",
+        ),
         (chain(900, allOf=["next"], type="object"), "references may be followed"),
     ],
 )
@@ -59,6 +70,8 @@ def test_what_would_cost_too_much_is_refused(schema: dict[str, Any], words: str)
         {"$defs": {"node": {"properties": {"next": {"allOf": [{"$ref": "#/$defs/node"}, {}]}}}}},
         {"$id": "x:a", "properties": {"$id": {}, "allOf": {}, "x": {"$ref": "#/$defs/no~1such/0"}}},
         {"allOf": [{"$ref": "#"}], "type": "object"},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "id": "a", "$id": "b", "default": [{"x": "y"}]},
+        {"examples": [{"id": "a"}, {"id": "b"}], "properties": {"id": {}, "$id": {}}},
     ],
 )
 def test_what_is_ordinary_is_not(schema: dict[str, Any]) -> None:

@@ -153,7 +153,7 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"json": "{"}, "json must be a JSON schema"),
         (
             {"json": {"maxItems": 10_001}},
-            "json asks for too much; numbers of items and properties may be 10000 together.",
+            "json asks for too much; numbers of items and properties may be at most 10000 together.",
         ),
         ({"structural_tag": {"schema": {"minItems": 10**400}}}, "structural_tag asks for too much; numbers of items"),
         ({"json": {}, "regex": "a"}, "must be an object with one of json, regex, "),
