@@ -22,6 +22,7 @@ _LARGEST_MULTIPLE = 10_000
 _LONGEST_PATTERNS = 2048
 _MOST_PATTERN_PROPERTIES = 64
 
+_DEEPEST = 600  # llguidance goes down by recursion, and ends its process where the stack ends: from some 1,500 on
 _MOST_MET = 65_536  # parts of a schema, with those that are met again by a reference
 _FOLLOWED = f"where parts of a schema are combined, at most {_MOST_WAYS} references may be followed"
 _COUNTS = frozenset({"minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})
@@ -72,6 +73,12 @@ def require_bounded(document: object) -> None:
     inner_ids = sum(key in ids for key, _ in named) - sum(isinstance(_at(document, key), str) for key in ids)
     local = all(text == "#" or text.startswith("#/") for key, text in named if key == "$ref")
     _require(local and not inner_ids, "each $ref is # or begins with #/, and only the whole has an $id")
+    references = {text for key, text in named if key == "$ref"}
+    levels: dict[int, int] = {}
+    deepest = _measured(document, levels)
+    # No way through the schema is longer: each reference is on it once.
+    deepest += sum(levels.get(id(_target(document, reference)), 1) for reference in references)
+    _require(deepest <= _DEEPEST, f"a schema and all that it refers to may be at most {_DEEPEST} levels deep, added up")
     _require("x-guidance" not in (key for key, _ in entries), "x-guidance is not for clients")
     try:
         _Followed(document).through(document, together=False)
@@ -180,15 +187,25 @@ class _Followed:
             raise TooCostly(_FOLLOWED)
         if reference not in self._on_the_way:  # else it is recursive, and llguidance comes back to what it has
             self._on_the_way.add(reference)
-            self.through(self._target(reference), together=True)
+            self.through(_target(self._document, reference), together=True)
             self._on_the_way.remove(reference)
 
-    def _target(self, reference: str) -> object:
-        node = self._document
-        for step in unquote(reference).split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            node = _at(node, name)
-        return node
+
+def _measured(node: object, levels: dict[int, int]) -> int:
+    """How many levels of objects and lists the node has; ``levels`` gets that of each, by its id."""
+    if not isinstance(node, (dict, list)):
+        return 0
+    inner = node.values() if isinstance(node, dict) else node
+    levels[id(node)] = 1 + max((_measured(item, levels) for item in inner), default=0)
+    return levels[id(node)]
+
+
+def _target(document: object, reference: str) -> object:
+    """What a ``$ref`` within the document leads to."""
+    node = document
+    for step in unquote(reference).split("/")[1:]:
+        node = _at(node, step.replace("~1", "/").replace("~0", "~"))
+    return node
 
 
 def _at(node: object, name: str) -> object:

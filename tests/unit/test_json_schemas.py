@@ -52,7 +52,9 @@ def chain(levels: int, **at_each: Any) -> dict[str, Any]:
             {"$schema": "http://json-schema.org/draft-04/schema#", "id": "a", "items": {"id": "b"}},
             r"only the whole has",
         ),
-        (chain(900, allOf=["next"], type="object"), "references may be followed"),
+        (chain(300, items="next"), "may be at most 600 levels deep, added up"),
+        (chain(120, anyOf=[{"properties": {"a": "next"}}]), "may be at most 600 levels deep"),
+        (chain(900, allOf=["next"], type="object"), "levels deep"),
     ],
 )
 def test_what_would_cost_too_much_is_refused(schema: dict[str, Any], words: str) -> None:
@@ -64,8 +66,8 @@ def test_what_would_cost_too_much_is_refused(schema: dict[str, Any], words: str)
     "schema",
     [
         {"items": [{"multipleOf": 100}, {"multipleOf": 0.01}, {"multipleOf": 0}], "maxItems": 10_000},
-        chain(200, properties={"a": "next", "b": "next"}),
-        chain(200, items="next"),
+        chain(100, properties={"a": "next", "b": "next"}),
+        chain(250, items="next"),
         chain(6, anyOf=["next", "next"], type="object"),
         {"$defs": {"node": {"properties": {"next": {"allOf": [{"$ref": "#/$defs/node"}, {}]}}}}},
         {"$id": "x:a", "properties": {"$id": {}, "allOf": {}, "x": {"$ref": "#/$defs/no~1such/0"}}},
