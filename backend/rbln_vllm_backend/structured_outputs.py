@@ -20,13 +20,13 @@ from rbln_vllm_backend.values import Text
 _LONGEST = 65_536
 _LONGEST_REGEX = 4096
 _MOST_CHOICES = 1024
-# Measured with llguidance 1.7: it ends its process with 2,900 rules that begin with each other; the Lark syntax has
-# schemas within a grammar, intersections, complements and parameters, which go beyond every bound; it looks for the
+# Measured with llguidance 1.7: it ends its process where 2,900 rules or groups begin with each other; the Lark syntax
+# has schemas within a grammar, intersections, complements and parameters, which go beyond every bound; it looks for the
 # syntax from each blank line to the end of the blank ones, which 65,000 of them make half a minute.
 _MOST_RULES = 1000
 _LONGEST_BLANK = 256
 _RULE = re.compile(r"(?:^|\r)[ \t]*([\w.-]+)[ \t]*::=", re.MULTILINE)
-_DEFINITION = re.compile(r"::=|:")  # in EBNF also a colon within a text, but who writes a thousand of those
+_LEVEL = re.compile(r"::=|[:(\[]")  # in EBNF also within a text, but who writes a thousand of those
 _BLANK = re.compile(rf"\s{{{_LONGEST_BLANK + 1}}}")
 _LARK = re.compile(r"^\s*(?:%llguidance\b|start\s*:)", re.MULTILINE)  # how llguidance tells it
 _LARK_TEXT = re.compile(r'//[^\n]*|#[^\n]*|"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
@@ -53,7 +53,7 @@ def _grammar(value: object) -> str:
         raise ValueError  # llguidance would take them together
     is_lark = _LARK.search(text) is not None
     code = _LARK_TEXT.sub(" ", text) if is_lark else text
-    if (is_lark and _LARK_BEYOND.search(code)) or len(_DEFINITION.findall(code)) > _MOST_RULES:
+    if (is_lark and _LARK_BEYOND.search(code)) or len(_LEVEL.findall(code)) > _MOST_RULES:
         raise ValueError
     return text
 
@@ -86,8 +86,9 @@ CONSTRAINTS: dict[str, tuple[Callable[[object], object], str]] = {
     "choice": (_texts, f"a list of 1 to {_MOST_CHOICES} texts of at most {_LONGEST} characters together"),
     "grammar": (
         _grammar,
-        f"a grammar of at most {_LONGEST} characters and {_MOST_RULES} rules, each defined once, without more than "
-        f"{_LONGEST_BLANK} blanks in a row; in Lark without directives but %ignore, &, ~ and parameters",
+        f"a grammar of at most {_LONGEST} characters and {_MOST_RULES} rules and groups, no rule defined twice, "
+        f"without more than {_LONGEST_BLANK} blanks in a row; in Lark without directives but %ignore, "
+        "&, ~ and parameters",
     ),
     "json_object": (_true, "true"),
     "structural_tag": (_document, f"a structural tag of at most {_LONGEST} characters"),

@@ -137,13 +137,17 @@ def test_a_wrong_type_or_range_names_the_parameter(name: str, value: Any) -> Non
         ({"choice": ["x" * 300] * 300}, CHOICES),
         (
             {"grammar": "x" * 65_537},
-            "grammar must be a grammar of at most 65536 characters and 1000 rules, each defined once, without more "
-            "than 256 blanks in a row; in Lark without directives but %ignore, &, ~ and parameters.",
+            "grammar must be a grammar of at most 65536 characters and 1000 rules and groups, no rule defined twice, "
+            "without more than 256 blanks in a row; in Lark without directives but %ignore, &, ~ and parameters.",
         ),
-        ({"grammar": 'root ::= "a"\n root  ::= "b"'}, "each defined once"),
-        ({"grammar": 'root ::= "a"\r root  ::= "b"'}, "each defined once"),
-        ({"grammar": "\n".join(f"r{n} ::= r{n + 1}" for n in range(1001))}, "and 1000 rules"),
-        ({"grammar": "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(1000))}, "and 1000 rules"),
+        ({"grammar": 'root ::= "a"\n root  ::= "b"'}, "no rule defined twice"),
+        ({"grammar": 'root ::= "a"\r root  ::= "b"'}, "no rule defined twice"),
+        ({"grammar": "\n".join(f"r{n} ::= r{n + 1}" for n in range(1001))}, "and 1000 rules and groups"),
+        ({"grammar": "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(1000))}, "and 1000 rules and groups"),
+        (
+            {"grammar": "start: r0\n" + "\n".join(f"r{n}: {'(' * 20}r{n + 1}{')?' * 20}" for n in range(50))},
+            "and groups",
+        ),
         ({"grammar": 'root ::= "a"' + "\n" * 257}, "without more than 256 blanks in a row"),
         ({"grammar": 'start: %json {"maxItems": 1000000000}'}, "in Lark without directives but %ignore"),
         ({"grammar": "%llguidance {}\nstart: /a/"}, "in Lark without directives but %ignore"),
