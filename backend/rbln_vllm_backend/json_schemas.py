@@ -8,7 +8,6 @@ patternProperties are compared in pairs. Measured with llguidance 1.7; at these 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -91,21 +90,16 @@ def _require(holds: bool, words: str) -> None:
         raise TooCostly(words)
 
 
-def closed(schema: str) -> str:
-    """The schema with objects that have no properties but those it names, as xgrammar has them unasked.
+def close(document: dict[str, Any]) -> None:
+    """Gives its objects no properties but those that the schema names, as xgrammar does unasked.
 
     Not where parts of it hold together, as in an allOf of two objects: each would forbid what the other requires.
     """
-    try:
-        document = json.loads(schema)
-    except ValueError:
-        return schema  # llguidance says what is wrong with it
-    if not isinstance(document, dict) or any(_combines(node) for node in _schemas(document)):
-        return schema
+    if any(_combines(node) for node in _schemas(document)):
+        return
     for node in _schemas(document):
         if isinstance(node.get("properties"), dict) or isinstance(node.get("patternProperties"), dict):
             node.setdefault("additionalProperties", False)
-    return json.dumps(document)
 
 
 def _entries(document: object) -> Iterator[tuple[str, object]]:

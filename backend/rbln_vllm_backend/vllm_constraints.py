@@ -40,22 +40,21 @@ def prepared(constraint: Mapping[str, Any], library: str) -> Mapping[str, Any]:
         raise InvalidRequest.about("structured_outputs", constraint, rule)
     schema = constraint.get("json")
     if isinstance(schema, str):
-        # Not by vLLM's disable_additional_properties: it closes what is combined too, and only in the engine.
-        return {**constraint, "json": _with_one_of(json_schemas.closed(schema))}
+        return {**constraint, "json": _told(schema)}
     return constraint
 
 
-def _with_one_of(schema: str) -> str:
-    """The schema with oneOf read as anyOf, as xgrammar does unasked."""
-    if '"oneOf"' not in schema:
-        return schema
+def _told(schema: str) -> str:
+    """The schema with closed objects, and with oneOf read as anyOf, both as xgrammar does unasked."""
     try:
         document = json.loads(schema)
     except ValueError:
         return schema  # llguidance says what is wrong with it
     if not isinstance(document, dict):
         return schema
-    return json.dumps({"x-guidance": {"coerce_one_of": True}, **document})
+    # Not by vLLM's disable_additional_properties: it closes what is combined too, and only in the engine.
+    json_schemas.close(document)
+    return json.dumps({"x-guidance": {"coerce_one_of": True}, **document} if '"oneOf"' in schema else document)
 
 
 def keep_answers_out_of_the_log() -> None:

@@ -39,6 +39,8 @@ def test_one_of_is_read_as_any_of() -> None:
         ({"json": '{"oneOf": 1}'}, "xgrammar"),
         ({"json": '{"anyOf": []}'}, "guidance"),
         ({"json": '["oneOf"]'}, "guidance"),
+        ({"json": "true"}, "guidance"),
+        ({"json": "{"}, "guidance"),
         ({"json": '{"oneOf"'}, "guidance"),
         ({"regex": '"oneOf"'}, "guidance"),
         ({"structural_tag": TAG}, "xgrammar"),
